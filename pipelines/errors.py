@@ -1,0 +1,42 @@
+"""The few kinds of error that Watchline raises itself.
+
+Each message is one sentence for a person: what was given, what is allowed, what to do. Anything else that
+escapes a thread is a fault of the program and comes out at the top with the thread's name.
+"""
+
+
+class WatchlineError(Exception):
+    """Base of all errors that carry a message for the person at the command line."""
+
+
+class UsageError(WatchlineError):
+    """What was asked for cannot be done: unknown model, impossible output, wrong value. Known before the first frame."""
+
+
+class SourceError(WatchlineError):
+    """A source could not be opened or read.
+
+    `permanent` says that no retry can mend it (malformed URL, unknown host, 401, 403, 404, not a video);
+    `denied` narrows it to refused credentials (401, 403), which a camera may mend later.
+    """
+
+    def __init__(self, message: str, *, permanent: bool = False, denied: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.denied = denied
+
+
+class SinkError(WatchlineError):
+    """An output could not be written: disk full, container refused, folder gone."""
+
+
+class EngineError(WatchlineError):
+    """The engine broke its contract: wrong number of rows, values that are not numbers."""
+
+
+class Dropped(Exception):  # noqa: N818 - an outcome of a frame, not a fault
+    """The outcome of a frame that will not be shown; `cause` is one of the ledger's (see `frame.Cause`)."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause

@@ -1,0 +1,182 @@
+"""The nouns that travel: Picture, Frame, Prediction, Result, and the Trace of time stamps that a frame carries.
+
+All times named `_s` are seconds as float. Except `pts_s` they are `time.monotonic()`; latency is computed from nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Plane = npt.NDArray[np.uint8]
+Matrix = Literal["bt601", "bt709", "bt2020", "fcc", "smpte240m"]
+Cause = Literal["overload", "deadline", "corrupt", "skipped", "shutdown"]
+CAUSES: tuple[Cause, ...] = ("overload", "deadline", "corrupt", "skipped", "shutdown")
+Status = Literal["ok", "dropped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A decoded picture: the decoder's own yuv420p planes and what is needed to read them right.
+
+    y: (H, W) uint8 luma; u, v: (ceil(H/2), ceil(W/2)) uint8 chroma. Rows may have padding behind them (any stride).
+    Nobody owns the planes: they are read by several threads and written by none; the last reference frees them.
+    """
+
+    y: Plane
+    u: Plane
+    v: Plane
+    matrix: Matrix = "bt601"
+    full_range: bool = False
+    """True: 0-255 (JPEG); False: luma 16-235 (MPEG)."""
+    rotation: Literal[0, 90, 180, 270] = 0
+    """Degrees clockwise by which the planes must be turned to stand upright."""
+    mirrored: bool = False
+    """Left and right are to be swapped, after the turn."""
+    sample_aspect: Fraction = Fraction(1)
+    """Width of a stored sample over its height, before the turn."""
+
+    @property
+    def height(self) -> int:
+        """Rows as they are stored, before the turn."""
+        return self.y.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Columns as they are stored, before the turn."""
+        return self.y.shape[1]
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """(width, height) in samples after the turn."""
+        w, h = self.width, self.height
+        return (h, w) if self.rotation in (90, 270) else (w, h)
+
+    @property
+    def upright_aspect(self) -> Fraction:
+        """Sample aspect after the turn."""
+        return 1 / self.sample_aspect if self.rotation in (90, 270) else self.sample_aspect
+
+    def upright(self) -> tuple[Plane, Plane, Plane]:
+        """The three planes turned upright, as views: nothing is copied."""
+        return upright(self.y, self), upright(self.u, self), upright(self.v, self)
+
+
+def upright(plane: npt.NDArray[np.uint8], picture: Picture) -> npt.NDArray[np.uint8]:
+    """A view of `plane` (..., H, W) turned as `picture` says."""
+    turned = np.rot90(plane, -picture.rotation // 90, axes=(-2, -1)) if picture.rotation else plane
+    return turned[..., ::-1] if picture.mirrored else turned
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What the container says of a stream. Hints for progress and outputs only: headers lie."""
+
+    time_base: Fraction | None = None
+    rate: Fraction | None = None
+    """Average frames per second."""
+    frames: int | None = None
+    duration_s: float | None = None
+    sound: str | None = None
+    """The file whose sound belongs to this stream."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capture:
+    """What a source yields: one picture in presentation order. The lane makes it a numbered `Frame`."""
+
+    picture: Picture
+    pts_s: float | None
+    """Media time since the session's first frame; None where the source gives none."""
+    arrived_s: float
+    """When the packet after which the decoder handed this picture out came from the demuxer."""
+    decoded_s: float
+    info: StreamInfo
+    corrupt: bool = False
+    session: int = 0
+
+
+@dataclass(slots=True)
+class Trace:
+    """Time stamps of one frame, `time.monotonic()`, in the order in which they are set; None: not reached.
+
+    Each stamp has one writer: source, scheduler, predictor, completion, lane, in that order.
+    """
+
+    arrived_s: float
+    decoded_s: float
+    taken_s: float | None = None
+    """The scheduler put the frame into a batch."""
+    staged_s: float | None = None
+    """The batch's model input was ready."""
+    inferred_s: float | None = None
+    picked_s: float | None = None
+    """The lane took the result up."""
+    rendered_s: float | None = None
+    shown_s: float | None = None
+    """Accepted by every required sink and handed to the lossy ones; after the draw if the window drew it."""
+
+    def stages(self) -> dict[str, float]:
+        """Seconds of each stage of a shown frame; they add up to "total".
+
+        Both waits, for the device and for the lane, count as "queue".
+        """
+        a, d, t, s, i, p, r, e = (
+            self.arrived_s, self.decoded_s, self.taken_s, self.staged_s,
+            self.inferred_s, self.picked_s, self.rendered_s, self.shown_s,
+        )  # fmt: skip
+        if t is None or s is None or i is None or p is None or r is None or e is None:
+            raise ValueError(f"stages() needs a shown frame, got {self}")
+        return {
+            "decode": d - a, "queue": (t - d) + (p - i), "preprocess": s - t, "infer": i - s,
+            "render": r - p, "sink": e - r, "total": e - a,
+        }  # fmt: skip
+
+
+STAGES = ("decode", "queue", "preprocess", "infer", "render", "sink", "total")
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One captured picture on its way. `index` counts the stream's captured frames from 0, across sessions and loops."""
+
+    stream: str
+    session: int
+    index: int
+    picture: Picture
+    pts_s: float | None
+    info: StreamInfo
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One answer of the model: class id, its name, probability 0-1."""
+
+    id: int
+    name: str
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model said of one frame: the best labels, most probable first, and the batch that the frame was in."""
+
+    labels: tuple[Label, ...]
+    batch_id: int
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """How a captured frame ended. Exactly one exists for each captured frame."""
+
+    frame: Frame
+    status: Status
+    prediction: Prediction | None = None
+    cause: str | None = None
+    error: BaseException | None = field(default=None)
