@@ -11,7 +11,7 @@ T = TypeVar("T")
 Overflow = Literal["block", "newest"]
 
 
-class Closed(Exception):  # noqa: N818 - an outcome, not a fault
+class Closed(Exception):
     """The other side has closed the channel."""
 
 

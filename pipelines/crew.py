@@ -30,7 +30,7 @@ class Crew:
     def _run(self, name: str, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - handed to the owner of the crew
+        except BaseException as error:
             self.fail(error, name)
 
     def fail(self, error: BaseException, name: str) -> None:

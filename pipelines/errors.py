@@ -34,7 +34,7 @@ class EngineError(WatchlineError):
     """The engine broke its contract: wrong number of rows, values that are not numbers."""
 
 
-class Dropped(Exception):  # noqa: N818 - an outcome of a frame, not a fault
+class Dropped(Exception):
     """The outcome of a frame that will not be shown; `cause` is one of the ledger's (see `frame.Cause`)."""
 
     def __init__(self, cause: str) -> None:

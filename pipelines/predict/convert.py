@@ -1,0 +1,98 @@
+"""A network or an .onnx file -> an OpenVINO model with uint8 input that normalises inside and takes any batch."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import UsageError
+from pipelines.predict.models import ModelName, Network
+from pipelines.predict.preprocess import InputSpec, resize_of
+
+
+def from_network(network: Network) -> Any:
+    """:raises UsageError: if OpenVINO cannot take the network."""
+    import openvino as ov
+    import torch
+
+    spec = network.input
+    batch = network.batch or -1
+    example = torch.zeros(network.batch or 1, 3, spec.height, spec.width)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            # The converter traces with torch.jit, which torch calls deprecated; that is its affair.
+            warnings.simplefilter("ignore")
+            model = ov.convert_model(network.module, example_input=example, input=[batch, 3, spec.height, spec.width])
+    except Exception as error:
+        raise UsageError(f"OpenVINO cannot convert this network ({_first(error)}); use --engine torch") from error
+    return with_uint8_input(model, spec)
+
+
+def from_onnx(name: ModelName) -> tuple[Any, InputSpec, int | None]:
+    """The model, its input and its only batch size (None: any).
+
+    :raises UsageError: if it cannot be read or is no classifier of pictures.
+    """
+    import openvino as ov
+
+    try:
+        model = ov.Core().read_model(str(name.path))
+    except Exception as error:
+        raise UsageError(f"{name.text!r} is not a readable ONNX model: {_first(error)}") from error
+    shape = model.input(0).partial_shape if len(model.inputs) == 1 else None
+    if shape is None or shape.rank.is_dynamic or len(shape) != 4 or any(shape[k].is_dynamic for k in (2, 3)):
+        raise UsageError(f"{name.text!r} must have one input of shape (batch, 3, height, width), got {model.inputs}")
+    height, width = shape[2].get_length(), shape[3].get_length()
+    if shape[1].is_dynamic or shape[1].get_length() != 3:
+        raise UsageError(f"{name.text!r} takes {shape[1]} channels; a model of 3 (RGB) is needed")
+    batch = None if shape[0].is_dynamic else shape[0].get_length()
+    if batch is not None:
+        batch = _free_batch(model, batch, height, width)
+    spec = InputSpec(height, width, resize_of(min(height, width), 0.875))
+    return with_uint8_input(model, spec), spec, batch
+
+
+def _free_batch(model: Any, batch: int, height: int, width: int) -> int | None:
+    """Make the batch dynamic where the graph allows it; else it stays as it is."""
+    try:
+        model.reshape([-1, 3, height, width])
+    except RuntimeError:
+        model.reshape([batch, 3, height, width])
+        return batch
+    return None
+
+
+def with_uint8_input(model: Any, spec: InputSpec) -> Any:
+    """Put the cast and the normalisation in front, folded by OpenVINO into the first layer where it can."""
+    import openvino as ov
+    from openvino.preprocess import PrePostProcessor
+
+    _check_output(model)
+    steps = PrePostProcessor(model)
+    steps.input().tensor().set_element_type(ov.Type.u8).set_layout(ov.Layout("NCHW"))
+    steps.input().model().set_layout(ov.Layout("NCHW"))
+    steps.input().preprocess().convert_element_type(ov.Type.f32).mean([255 * m for m in spec.mean]).scale(
+        [255 * s for s in spec.std]
+    )
+    steps.output().tensor().set_element_type(ov.Type.f32)
+    return steps.build()
+
+
+def _check_output(model: Any) -> None:
+    shape = model.output(0).partial_shape if len(model.outputs) == 1 else None
+    if shape is None or shape.rank.is_dynamic or len(shape) != 2 or shape[1].is_dynamic:
+        raise UsageError(f"the model is no classifier: one output of shape (batch, classes) is needed, got {model.outputs}")
+
+
+def save(model: Any, path: Path) -> None:
+    """Write .xml and .bin, in full precision: what precision runs is chosen when it is compiled."""
+    import openvino as ov
+
+    ov.save_model(model, str(path), compress_to_fp16=False)
+
+
+def _first(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

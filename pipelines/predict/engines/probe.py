@@ -1,0 +1,61 @@
+"""A diagnostic engine: the answer is the frame's mean luma, the time of a batch is what was asked for.
+
+It shows swapped, lost and repeated results exactly and measures the pipeline's own cost. Imports neither torch nor timm.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.predict.engines.engine import Slot
+
+CLASSES = 256
+
+
+class ProbeSlot(Slot):
+    """A slot and the time at which its batch will be done."""
+
+    def __init__(self, max_batch: int) -> None:
+        super().__init__(np.zeros((max_batch, 1), np.uint8))
+        self.output = np.zeros((max_batch, CLASSES), np.float32)
+        self.done_s = 0.0
+
+
+class ProbeEngine:
+    """Makes a batch of b take `per_batch_s + b * per_frame_s`, one batch after the other as on a device."""
+
+    name = "probe"
+    precision = "exact"
+    device = "cpu"
+    classes = CLASSES
+    sizes = None
+
+    def __init__(self, per_batch_s: float = 0.0, per_frame_s: float = 0.0) -> None:
+        self._per_batch_s = per_batch_s
+        self._per_frame_s = per_frame_s
+        self._free_s = 0.0
+
+    def open(self, max_batch: int, slots: int) -> list[ProbeSlot]:
+        return [ProbeSlot(max_batch) for _ in range(slots)]
+
+    def start(self, slot: ProbeSlot, n: int) -> None:
+        slot.done_s = max(self._free_s, time.monotonic()) + self._per_batch_s + n * self._per_frame_s
+        self._free_s = slot.done_s
+
+    def wait(self, slot: ProbeSlot, n: int) -> npt.NDArray[np.float32]:
+        wait_s = slot.done_s - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        logits = slot.output[:n]
+        logits[:] = -np.inf
+        logits[np.arange(n), slot.input[:n, 0]] = 0.0
+        return logits
+
+    def memory_mb(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass

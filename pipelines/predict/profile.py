@@ -1,0 +1,140 @@
+"""The measured time l(b) of a batch of b frames: what every decision of the scheduler rests on.
+
+It is measured once on the warm, idle engine, then follows the running system: decoders and encoders share the cores,
+so a table from an idle machine is wrong as soon as they work. What is followed is one ratio, measured over expected,
+of the last batches of any size: few sizes occur often enough to keep statistics of their own.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+WINDOW = 128
+"""Batches whose ratio is remembered: about 5 s of one camera; an outlier is forgotten after as long."""
+ENOUGH = 8
+"""Ratios that are needed before they replace the idle table."""
+GOOD_ENOUGH = 1.03
+"""A batch is as good as the best if a frame costs at most this much more in it: smaller batches wait and hold less."""
+MEASURE_S = 0.15
+"""Time that is spent on measuring one size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one batch, warm."""
+
+    median_s: float
+    p99_s: float
+
+
+class Profile:
+    """l(b) for every b up to `max_batch`. Written by the completion thread, read by the predictor's thread.
+
+    `pads`: the engine runs only the sizes in `table`, a batch in between costs as much as the next size up; else
+    times between are interpolated. Beyond the largest measured size the last slope goes on.
+    """
+
+    def __init__(self, table: Mapping[int, Timing], max_batch: int, *, pads: bool = False) -> None:
+        if not table or min(table) != 1:
+            raise ValueError(f"a profile needs the time of a batch of 1, got sizes {sorted(table)}")
+        self.table = dict(sorted(table.items()))
+        self.max_batch = max_batch
+        self._median = [_at(self.table, b, "median_s", pads) for b in range(1, max_batch + 1)]
+        self._p99 = [_at(self.table, b, "p99_s", pads) for b in range(1, max_batch + 1)]
+        self._ratios: deque[float] = deque(maxlen=WINDOW)
+        self._ratio_median: float | None = None
+        self._ratio_p99: float | None = None
+
+    def median(self, b: int) -> float:
+        """Seconds that half of the batches of b take now."""
+        return self._median[b - 1] * (self._ratio_median or 1.0)
+
+    def p99(self, b: int) -> float:
+        """Seconds within which 99 of 100 batches of b end now."""
+        return self._median[b - 1] * self._ratio_p99 if self._ratio_p99 else self._p99[b - 1]
+
+    def observe(self, b: int, seconds: float) -> None:
+        """A batch of b took so long on the running system."""
+        self._ratios.append(seconds / max(self._median[b - 1], 1e-6))
+        if len(self._ratios) < ENOUGH:
+            return
+        ranked = sorted(self._ratios)
+        self._ratio_median = ranked[len(ranked) // 2]
+        self._ratio_p99 = ranked[int(0.99 * (len(ranked) - 1))]
+
+    @property
+    def best_batch(self) -> int:
+        """The smallest batch in which a frame costs hardly more than in the cheapest one."""
+        cost = {b: self._median[b - 1] / b for b in range(1, self.max_batch + 1)}
+        least = min(cost.values())
+        return next(b for b in cost if cost[b] <= GOOD_ENOUGH * least)
+
+    def as_ms(self) -> dict[str, float]:
+        """The measured medians by size, for people."""
+        return {str(b): round(1e3 * t.median_s, 3) for b, t in self.table.items()}
+
+
+def _at(table: Mapping[int, Timing], b: int, field: str, pads: bool) -> float:
+    sizes = list(table)
+    times = [float(getattr(table[s], field)) for s in sizes]
+    k = bisect.bisect_left(sizes, b)
+    if k < len(sizes) and (pads or sizes[k] == b):
+        return times[k]
+    if len(sizes) == 1:
+        return times[0] * b
+    hi = min(k, len(sizes) - 1)
+    lo = hi - 1
+    slope = (times[hi] - times[lo]) / (sizes[hi] - sizes[lo])
+    return max(times[lo] + slope * (b - sizes[lo]), times[0])
+
+
+def measured_sizes(max_batch: int) -> list[int]:
+    """1, 2, 4, ... up to and with `max_batch`."""
+    sizes = [1]
+    while sizes[-1] < max_batch:
+        sizes.append(min(2 * sizes[-1], max_batch))
+    return sizes
+
+
+def measure(
+    run: Callable[[int], float],
+    warm: Sequence[int],
+    max_batch: int,
+    *,
+    pads: bool,
+    limit_s: float,
+    keep_on: Callable[[], bool],
+    known: Mapping[int, Timing] | None = None,
+) -> Profile:
+    """Warm the engine at every size in `warm`, then measure.
+
+    `run(b)` runs one batch and returns its seconds. When `limit_s` is used up, larger sizes are neither warmed nor
+    measured and their time is extrapolated. `known` (an earlier start's figures) replaces measuring where a check at
+    the smallest size agrees with it within a quarter. `keep_on` is asked before each run: False ends early.
+    """
+    spent = 0.0
+    table: dict[int, Timing] = {}
+    wanted = set(measured_sizes(max_batch))
+    for b in sorted(set(warm) | wanted):
+        if table and (spent > limit_s or not keep_on()):
+            break
+        spent += run(b)
+        if known and b in known and table and b != 1:
+            table[b] = known[b]
+            continue
+        if b not in wanted and not pads:
+            continue
+        times: list[float] = []
+        while len(times) < 2 or (sum(times) < MEASURE_S and len(times) < 15):
+            times.append(run(b))
+            if spent + sum(times) > limit_s or not keep_on():
+                break
+        spent += sum(times)
+        table[b] = Timing(statistics.median(times), max(times))
+        if known and 1 in known and b == 1 and not 0.8 < table[1].median_s / known[1].median_s < 1.25:
+            known = None
+    return Profile(table, max_batch, pads=pads)
