@@ -1,0 +1,116 @@
+"""Which installed font has a character: the fallback for scripts that OpenCV's built-in font lacks.
+
+Nothing is read at import. A font's character map is read when a character is first looked for that no font read so far
+has: 10-30 ms for most fonts, 170 ms for a CJK one. `FontIndex.find` is therefore called before the first frame for all
+names that are known (see `TextPainter.prepare`).
+"""
+
+from __future__ import annotations
+
+import threading
+import unicodedata
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+FOLDERS = (
+    "/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
+    "/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts", "C:/Windows/Fonts",
+)  # fmt: skip
+SUFFIXES = frozenset({".ttf", ".otf", ".ttc"})
+
+_PREFERRED = ("dejavusans", "notosans", "liberationsans", "arial", "segoeui", "freesans", "droidsans")
+_UNWANTED = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "narrow", "mono", "serif", "math")
+_OPENED_PER_SEARCH = 64
+"""Bounds one search to about 2 s on a desktop with thousands of fonts; the likely ones come first."""
+_REMEMBERED = 4096
+
+Codes = npt.NDArray[np.uint32]
+
+
+class FontIndex:
+    """Finds fonts by coverage. Threads: any; a lock is held while fonts are read."""
+
+    def __init__(self, folders: Iterable[str] = FOLDERS) -> None:
+        self._folders = tuple(folders)
+        self._lock = threading.Lock()
+        self._files: list[Path] | None = None
+        self._codes: dict[Path, Codes] = {}
+        self._found: dict[str, Path | None] = {}
+
+    def find(self, characters: str) -> Path | None:
+        """The preferred font that has every one of `characters`; None: no installed font has."""
+        key = "".join(sorted(set(characters)))
+        with self._lock:
+            if key not in self._found:
+                if len(self._found) >= _REMEMBERED:
+                    self._found.clear()
+                self._found[key] = self._search(key)
+            return self._found[key]
+
+    def has(self, font: Path, characters: str) -> bool:
+        """Whether `font` has every one of `characters`."""
+        with self._lock:
+            return _covers(self._read(font), characters)
+
+    def _search(self, characters: str) -> Path | None:
+        if self._files is None:
+            self._files = sorted(_font_files(self._folders), key=_rank)
+        for font in self._files:
+            if font in self._codes and _covers(self._codes[font], characters):
+                return font
+        hint = _script(characters)
+        unread = (f for f in self._files if f not in self._codes)
+        likely_first = sorted(unread, key=lambda f: hint not in f.stem.lower())
+        return next((f for f in islice(likely_first, _OPENED_PER_SEARCH) if _covers(self._read(f), characters)), None)
+
+    def _read(self, font: Path) -> Codes:
+        if font not in self._codes:
+            self._codes[font] = _read_codes(font)
+        return self._codes[font]
+
+
+def _font_files(folders: tuple[str, ...]) -> Iterable[Path]:
+    for folder in folders:
+        try:
+            found = list(Path(folder).expanduser().rglob("*"))
+        except (OSError, RuntimeError):  # unreadable, or there is no home folder
+            continue
+        yield from (path for path in found if path.suffix.lower() in SUFFIXES)
+
+
+def _rank(font: Path) -> tuple[int, int, str]:
+    """Upright regular sans first."""
+    stem = font.stem.lower()
+    family = next((i for i, name in enumerate(_PREFERRED) if stem.startswith(name)), len(_PREFERRED))
+    return sum(word in stem for word in _UNWANTED), family, str(font)
+
+
+def _script(characters: str) -> str:
+    """'devanagari' for DEVANAGARI LETTER A: fonts of one script carry its name in theirs. The rarest script wins."""
+    return unicodedata.name(max(characters, default=" "), "?").split()[0].lower()
+
+
+def _covers(codes: Codes, characters: str) -> bool:
+    wanted = np.array([ord(c) for c in characters], np.uint32)
+    return bool(np.isin(wanted, codes).all())
+
+
+def _read_codes(font: Path) -> Codes:
+    """The characters of a font that has outlines; none for a broken one or one of coloured bitmaps."""
+    from fontTools.ttLib import TTFont  # 0.1 s to import, and most runs never need it
+
+    try:
+        # Opened here, because TTFont leaves a file open that it fails to read.
+        with font.open("rb") as file, TTFont(file, lazy=True, fontNumber=0) as opened:
+            outlined = any(table in opened for table in ("glyf", "CFF ", "CFF2"))
+            return np.array(list(opened.getBestCmap() or ()) if outlined else (), np.uint32)
+    except Exception:  # fontTools raises whatever a broken table leads to: such a font is no font
+        return np.empty(0, np.uint32)
+
+
+INSTALLED = FontIndex()
+"""One for the process: maps of fonts are read once."""
