@@ -152,6 +152,14 @@ class Frame:
     info: StreamInfo
     trace: Trace
 
+    def let_go(self) -> None:
+        """The frame will not be shown: its planes are freed now, not when its turn in the stream's order has come."""
+        self.picture = NOTHING
+
+
+NOTHING = Picture(np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8))
+"""Stands for a picture that was let go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Label:

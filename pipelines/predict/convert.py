@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError
+from pipelines.predict.engines.silent import import_openvino
 from pipelines.predict.models import ModelName, Network
 from pipelines.predict.preprocess import InputSpec, resize_of
 
 
 def from_network(network: Network) -> Any:
     """:raises UsageError: if OpenVINO cannot take the network."""
-    import openvino as ov
+    ov = import_openvino()
     import torch
 
     spec = network.input
@@ -36,7 +37,7 @@ def from_onnx(name: ModelName) -> tuple[Any, InputSpec, int | None]:
 
     :raises UsageError: if it cannot be read or is no classifier of pictures.
     """
-    import openvino as ov
+    ov = import_openvino()
 
     try:
         model = ov.Core().read_model(str(name.path))
@@ -67,7 +68,7 @@ def _free_batch(model: Any, batch: int, height: int, width: int) -> int | None:
 
 def with_uint8_input(model: Any, spec: InputSpec) -> Any:
     """Put the cast and the normalisation in front, folded by OpenVINO into the first layer where it can."""
-    import openvino as ov
+    ov = import_openvino()
     from openvino.preprocess import PrePostProcessor
 
     _check_output(model)
@@ -89,7 +90,7 @@ def _check_output(model: Any) -> None:
 
 def save(model: Any, path: Path) -> None:
     """Write .xml and .bin, in full precision: what precision runs is chosen when it is compiled."""
-    import openvino as ov
+    ov = import_openvino()
 
     ov.save_model(model, str(path), compress_to_fp16=False)
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,10 @@ class AsyncBatchPredictor:
     def _open(self) -> list[Any]:
         started_s = self._clock()
         options = self._options
+        if self.engine.sizes is not None and len(self.engine.sizes) == 1:
+            # A file that was exported for one size cannot take a larger batch.
+            only = replace(options.scheduler, max_batch=min(options.scheduler.max_batch, self.engine.sizes[0]))
+            options = self._options = replace(options, scheduler=only)
         slots = self.engine.open(options.scheduler.max_batch, options.scheduler.slots)
         self._names = self._class_names()
         self._gives_probabilities = self._is_softmaxed(slots[0])

@@ -16,6 +16,7 @@ bigbuckbunny.mp4, default model in fp32: mean cosine of the logits, largest diff
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from typing import Any, Literal, Protocol
 
 import av
 import av.filter
+import cv2
 import numpy as np
 import numpy.typing as npt
-from av.video.reformatter import ColorRange, Colorspace
 
 from pipelines.frame import Picture, Plane, upright
+from pipelines.planes import plane_array, yuv_frame
 
 Fit = Literal["crop", "squash", "pad"]
 FITS: tuple[Fit, ...] = ("crop", "squash", "pad")
@@ -36,13 +38,6 @@ FITS: tuple[Fit, ...] = ("crop", "squash", "pad")
 FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
 KERNELS = {"bicubic": "flags=bicubic+" + FLAGS + ":param0=0:param1=0.47", "bilinear": "flags=bilinear+" + FLAGS}
 FILTER_MATRIX = {"bt601": "smpte170m", "bt709": "bt709", "bt2020": "bt2020nc", "fcc": "fcc", "smpte240m": "smpte240m"}
-COLORSPACES = {
-    "bt601": Colorspace.ITU601,
-    "bt709": Colorspace.ITU709,
-    "bt2020": Colorspace.BT2020,
-    "fcc": Colorspace.FCC,
-    "smpte240m": Colorspace.SMPTE240M,
-}
 MARGIN = range(2, 65)
 """Output pixels scaled beyond the crop and thrown away, as far as an edge is searched that meets the grid. Two cover the
 kernel's reach over the window's edge."""
@@ -77,10 +72,10 @@ class Preprocess(Protocol):
 class ProbePreprocess:
     """The rounded mean of the luma plane: the code value, no range expansion. Input of the probe engine."""
 
-    shape = (1,)
+    shape: tuple[int, ...] = (1,)
 
     def __call__(self, picture: Picture, out: npt.NDArray[np.uint8]) -> None:
-        out[0] = round(float(picture.y.mean()))
+        out[0] = round(cv2.mean(picture.y)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +136,7 @@ class RgbPreprocess:
     """RGB uint8 (3, H, W) of the spec's size, normalised later inside the engine."""
 
     def __init__(self, spec: InputSpec, fit: Fit) -> None:
-        self.shape = (3, spec.height, spec.width)
+        self.shape: tuple[int, ...] = (3, spec.height, spec.width)
         self._spec = spec
         self._fit = fit
         self._fill = [round(255 * m) for m in spec.mean]
@@ -202,39 +197,37 @@ class Scaler:
         self._in.push(window)
         scaled = self._out.pull()
         assert isinstance(scaled, av.VideoFrame)
-        g_, b_, r_ = (np.frombuffer(p, np.uint8).reshape(p.height, p.line_size) for p in scaled.planes)
+        g_, b_, r_ = (plane_array(p) for p in scaled.planes)
         part = np.s_[g.y.skip : g.y.skip + g.y.keep, g.x.skip : g.x.skip + g.x.keep]
         return r_[part], g_[part], b_[part]
 
 
-def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0, y1: int | None = None) -> av.VideoFrame:
-    """Samples x0:x1, y0:y1 (x0, y0 even) of a picture as a frame on the same memory, tagged with its colours."""
-    y = picture.y[y0:y1, x0:x1]
-    h, w = y.shape
-    chroma = np.s_[y0 // 2 : y0 // 2 + (h + 1) // 2, x0 // 2 : x0 // 2 + (w + 1) // 2]
-    frame = av.VideoFrame.from_dlpack((y, picture.u[chroma], picture.v[chroma]), format="yuv420p", width=w, height=h)
-    frame.colorspace = COLORSPACES[picture.matrix]
-    frame.color_range = ColorRange.JPEG if picture.full_range else ColorRange.MPEG
-    return frame
-
-
 def geometry_of(picture: Picture, spec: InputSpec, fit: Fit) -> Geometry:
-    """The geometry by which `picture` meets the model's square."""
-    w, h = picture.upright_size
-    shown_w = max(1, round(w * picture.upright_aspect))
+    """The geometry by which `picture` meets the model's square. Any thread."""
+    size, aspect = picture.upright_size, picture.upright_aspect
+    return _geometry(size, aspect, picture.rotation, picture.mirrored, spec, fit)
+
+
+@functools.lru_cache(maxsize=GEOMETRIES)
+def _geometry(
+    size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit
+) -> Geometry:
+    w, h = size
+    shown_w = max(1, round(w * aspect))
+    at, box = (0, 0), None
     if fit == "crop":
         resized_w, resized_h = _short_side(shown_w, h, spec)
         x, y = crop_axis(w, resized_w, spec.width), crop_axis(h, resized_h, spec.height)
         left, top = round((resized_w - spec.width) / 2), round((resized_h - spec.height) / 2)
         box = (left / resized_w, top / resized_h, (left + spec.width) / resized_w, (top + spec.height) / resized_h)
-        return _stored(picture, x, y, (0, 0), box)
-    if fit == "squash":
-        inner_w, inner_h = spec.width, spec.height
     else:
-        scale = min(Fraction(spec.width, shown_w), Fraction(spec.height, h))
-        inner_w, inner_h = max(1, round(shown_w * scale)), max(1, round(h * scale))
-    x, y = Axis(0, w, inner_w, 0, inner_w), Axis(0, h, inner_h, 0, inner_h)
-    return _stored(picture, x, y, ((spec.height - inner_h) // 2, (spec.width - inner_w) // 2), None)
+        inner_w, inner_h = spec.width, spec.height
+        if fit == "pad":
+            scale = min(Fraction(spec.width, shown_w), Fraction(spec.height, h))
+            inner_w, inner_h = max(1, round(shown_w * scale)), max(1, round(h * scale))
+        x, y = Axis(0, w, inner_w, 0, inner_w), Axis(0, h, inner_h, 0, inner_h)
+        at = (spec.height - inner_h) // 2, (spec.width - inner_w) // 2
+    return Geometry(*_stored(size, rotation, mirrored, x, y), at, box)
 
 
 def _short_side(w: int, h: int, spec: InputSpec) -> tuple[int, int]:
@@ -245,21 +238,16 @@ def _short_side(w: int, h: int, spec: InputSpec) -> tuple[int, int]:
     return max(int(short * w / h), spec.width), short
 
 
-def _stored(
-    picture: Picture, x: Axis, y: Axis, at: tuple[int, int], box: tuple[float, float, float, float] | None
-) -> Geometry:
+def _stored(size: tuple[int, int], rotation: int, mirrored: bool, x: Axis, y: Axis) -> tuple[Axis, Axis]:
     """Undo the turn: the axes of the upright picture in terms of the stored planes."""
-    w, h = picture.upright_size
-    if picture.mirrored:
+    w, h = size
+    if mirrored:
         x = x.reversed(w)
-    if picture.rotation in (90, 180):
-        y = y.reversed(h) if picture.rotation == 180 else y
-        x = x.reversed(w)
-    if picture.rotation == 270:
+    if rotation in (180, 270):
         y = y.reversed(h)
-    if picture.rotation in (90, 270):
-        x, y = y, x
-    return Geometry(x, y, at, box)
+    if rotation in (90, 180):
+        x = x.reversed(w)
+    return (y, x) if rotation in (90, 270) else (x, y)
 
 
 def softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -162,7 +162,7 @@ class DynamicBatchScheduler:
             stream.waiting.append(Entry(frame, future, stream, self._clock()))
             self._changed.notify_all()
         if replaced is not None:
-            replaced.future.set_exception(Dropped("overload"))
+            _drop(replaced, "overload")
         return future
 
     def finish(self, frame: Frame) -> None:
@@ -202,7 +202,7 @@ class DynamicBatchScheduler:
                 elif not decision.drops:
                     self._changed.wait(None if decision.wake_s is None else max(decision.wake_s - now, 0.0))
             for entry, cause in decision.drops:
-                entry.future.set_exception(Dropped(cause))
+                _drop(entry, cause)
             if decision.batch:
                 return [e for e in decision.batch if e.future.set_running_or_notify_cancel()]
 
@@ -352,6 +352,11 @@ class DynamicBatchScheduler:
         spare_s = RESERVE * self._options.budget_s - self.profile.p99(together) - after_s
         room_s = max(free_s, spare_s)
         return max((b for b in range(1, self.fill + 1) if self.profile.p99(b) <= room_s), default=0)
+
+
+def _drop(entry: Entry, cause: Cause) -> None:
+    entry.frame.let_go()
+    entry.future.set_exception(Dropped(cause))
 
 
 def _note_arrival(stream: _Stream, arrived_s: float) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.silent import import_openvino
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """The sizes that are run. The first use of each costs 20 to 400 ms here, all of 1..32 cost 12 s: too long to warm, too
@@ -33,24 +34,25 @@ class OpenVinoEngine:
     name = "openvino"
     device = "cpu"
 
-    def __init__(self, model: Path, precision: str, threads: int, cache: Path | None) -> None:
+    def __init__(self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None) -> None:
+        """cache: a folder for compiled models; batch: the only size that the model takes."""
         self.precision = precision
         self.classes = 0
-        self.sizes: tuple[int, ...] | None = SIZES
+        self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
         self._cache = cache
         self._compiled: Any = None
 
     def open(self, max_batch: int, slots: int) -> list[OpenVinoSlot]:
-        import openvino as ov
+        ov = import_openvino()
 
         core = ov.Core()
         if self._cache is not None:
             core.set_property({"CACHE_DIR": str(self._cache)})
         self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
         # A padded batch must fit too: slots are as large as the size that the largest batch is padded to.
-        rows = padded(max_batch)
+        rows = self._padded(max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
         self.classes = self._compiled.output(0).partial_shape[-1].get_length()
         return [
@@ -70,9 +72,9 @@ class OpenVinoEngine:
         }
 
     def start(self, slot: OpenVinoSlot, n: int) -> None:
-        import openvino as ov
+        ov = import_openvino()
 
-        slot.request.set_input_tensor(ov.Tensor(slot.input[: padded(n)], shared_memory=True))
+        slot.request.set_input_tensor(ov.Tensor(slot.input[: self._padded(n)], shared_memory=True))
         slot.request.start_async()
 
     def wait(self, slot: OpenVinoSlot, n: int) -> npt.NDArray[np.float32]:
@@ -86,7 +88,7 @@ class OpenVinoEngine:
     def close(self) -> None:
         self._compiled = None
 
-
-def padded(n: int) -> int:
-    """The size at which a batch of n runs."""
-    return next((s for s in SIZES if s >= n), n)
+    def _padded(self, n: int) -> int:
+        """The size at which a batch of n runs."""
+        assert self.sizes is not None
+        return next((s for s in self.sizes if s >= n), n)

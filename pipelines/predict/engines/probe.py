@@ -31,7 +31,7 @@ class ProbeEngine:
     precision = "exact"
     device = "cpu"
     classes = CLASSES
-    sizes = None
+    sizes: tuple[int, ...] | None = None
 
     def __init__(self, per_batch_s: float = 0.0, per_frame_s: float = 0.0) -> None:
         self._per_batch_s = per_batch_s

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from pipelines.predict.engines.engine import Slot
+from pipelines.predict.models import Network
 
 
 class Event(Protocol):
@@ -142,54 +143,49 @@ class TorchSlot(Slot):
 
 
 class TorchEngine:
-    """An eager network behind its normalisation. `load` gives the network, in eval mode, on the CPU.
-
-    shape: (3, H, W) of one input; mean, std: three numbers each, of RGB scaled to 0-1.
-    """
+    """An eager network behind its normalisation."""
 
     name = "torch"
-    sizes = None
 
-    def __init__(
-        self,
-        load: Callable[[], torch.nn.Module],
-        shape: tuple[int, int, int],
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
-        *,
-        device: Device,
-        precision: str,
-        threads: int,
-    ) -> None:
+    def __init__(self, network: Network, *, device: Device, precision: str, threads: int) -> None:
+        """threads: of torch on the CPU."""
         self.precision = precision
         self.device = str(device.torch_device)
         self.classes = 0
-        self._load = load
-        self._shape = shape
-        self._mean_std = (mean, std)
+        self.sizes: tuple[int, ...] | None = None if network.batch is None else (network.batch,)
+        self._network = network
+        self._net: torch.nn.Module | None = None
+        self._shape = (3, network.input.height, network.input.width)
         self._device = device
         self._threads = threads
         self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
 
-    @torch.inference_mode()
     def open(self, max_batch: int, slots: int) -> list[TorchSlot]:
         if self._device.torch_device.type == "cpu":
             torch.set_num_threads(self._threads)
-        to = {"device": self._device.torch_device, "dtype": self._dtype}
-        self._net = self._load().to(**to, memory_format=torch.channels_last)
-        mean, std = (torch.tensor(v).view(1, 3, 1, 1) * 255 for v in self._mean_std)
-        self._mean, self._std = mean.to(self._device.torch_device), std.to(self._device.torch_device)
+        there = self._device.torch_device
+        self._net = self._network.module.to(device=there, dtype=self._dtype, memory_format=torch.channels_last)
+        spec = self._network.input
+        self._mean, self._std = (torch.tensor(v, device=there).view(1, 3, 1, 1) * 255 for v in (spec.mean, spec.std))
         self._copies, self._kernels = self._device.stream(), self._device.stream()
-        probe = self._forward(torch.zeros((1, *self._shape), dtype=torch.uint8, device=self._device.torch_device))
-        self.classes = probe.shape[1]
-        return [TorchSlot(self._device, max_batch, self._shape, self.classes) for _ in range(slots)]
+        example = torch.zeros((self._network.batch or 1, *self._shape), dtype=torch.uint8, device=there)
+        with torch.inference_mode():
+            self.classes = self._forward(example).shape[1]
+        rows = self._padded(max_batch)
+        return [TorchSlot(self._device, rows, self._shape, self.classes) for _ in range(slots)]
 
     def _forward(self, pixels: torch.Tensor) -> torch.Tensor:
         normal = ((pixels.float() - self._mean) / self._std).to(self._dtype, memory_format=torch.channels_last)
+        assert self._net is not None
         out: torch.Tensor = self._net(normal)
         return out.float()
 
+    def _padded(self, n: int) -> int:
+        """The size at which a batch of n runs."""
+        return n if self._network.batch is None else max(n, self._network.batch)
+
     def start(self, slot: TorchSlot, n: int) -> None:
+        n = self._padded(n)
         self._copies.run(lambda: slot.device_in[:n].copy_(slot.host_in[:n], non_blocking=True))
         copied = self._copies.record()
         self._kernels.wait(copied)
@@ -213,4 +209,4 @@ class TorchEngine:
         return torch.cuda.memory_reserved(self._device.torch_device) / 2**20
 
     def close(self) -> None:
-        del self._net
+        self._net = None

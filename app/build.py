@@ -1,0 +1,218 @@
+"""From settings to parts: the only place that names concrete classes. A new source, engine or sink is one line here."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from app import choose
+from app.config import Settings
+from app.plan import StreamPlan
+from pipelines.errors import UsageError
+from pipelines.frame import Frame, Picture, Prediction
+from pipelines.lane import Outputs, Render
+from pipelines.predict import models
+from pipelines.predict.engines.engine import Engine
+from pipelines.predict.engines.openvino import OpenVinoEngine
+from pipelines.predict.engines.probe import CLASSES, ProbeEngine
+from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
+from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
+from pipelines.predict.scheduler import SchedulerOptions
+from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.render.overlay import Overlay, OverlayStyle
+from pipelines.sinks.jsonl import JsonLines
+from pipelines.sinks.null import NullSink
+from pipelines.sinks.sink import Log, Screen, Sink
+from pipelines.sinks.video import VideoFile, VideoOptions
+from pipelines.sources.file import FileSource
+from pipelines.sources.images import ImagesSource
+from pipelines.sources.network import NetworkSource, has_end
+from pipelines.sources.opening import Limits
+from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.reconnect import Reconnect
+from pipelines.sources.rtsp import RtspSource, Transport
+from pipelines.sources.source import Source
+from pipelines.sources.synthetic import Synthetic, SyntheticSource
+from pipelines.sources.webcam import WebcamSource
+
+SHOWN_LABELS = 5
+"""Rows of the overlay's panel, however many labels the JSON lines hold."""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where converted models are kept: WATCHLINE_CACHE, else the user's cache folder."""
+    if environ.get("WATCHLINE_CACHE"):
+        return Path(environ["WATCHLINE_CACHE"])
+    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "watchline"
+
+
+# Sources.
+
+
+def make_source(stream: StreamPlan, settings: Settings) -> Source:
+    """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing but, for an
+    address over HTTP, asks the server whether it is a file."""
+    limits = Limits(settings.open_timeout, settings.read_timeout)
+    decoders = max(1, cores() // 2)
+    if stream.kind == "file":
+        return _paced(FileSource(Path(stream.address), threads=decoders, limits=limits), settings)
+    if stream.kind == "images":
+        return _paced(ImagesSource(stream.pictures), settings)
+    if stream.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(stream.address))
+    if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits):
+        return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=decoders), settings)
+
+    def session() -> Source:
+        if stream.kind == "rtsp":
+            return RtspSource(stream.address, transport=cast(Transport, settings.rtsp_transport), limits=limits)
+        if stream.kind == "device":
+            return WebcamSource(Path(stream.address), limits=limits)
+        return NetworkSource(stream.address, live=True, limits=limits)
+
+    return Reconnect(session) if settings.reconnect else session()
+
+
+def _paced(source: Source, settings: Settings) -> Source:
+    looped = Loop(source) if settings.loop else source
+    return Realtime(looped) if settings.realtime else looped
+
+
+# Predictor.
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The predictor with what the rest needs to know of its model. `why`: what was chosen, in words."""
+
+    predictor: AsyncBatchPredictor
+    preprocess: Preprocess
+    why: str
+    stored: Stored | None
+    names: tuple[str, ...] | None
+
+    def keep_profile(self) -> None:
+        """Remember the measured times for the next start."""
+        if self.stored is not None:
+            self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
+
+
+def make_model(settings: Settings, done: Callable[[int, float], None]) -> Model:
+    """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
+
+    :raises UsageError: if the model, its labels or the device cannot be had.
+    """
+    labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
+    if settings.model == models.PROBE:
+        engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
+        names = labels or tuple(str(k) for k in range(CLASSES))
+        return _model(settings, engine, ProbePreprocess(), names, None, "probe: the answer is the mean luma", done)
+    return _network(settings, labels, done)
+
+
+def _network(settings: Settings, labels: tuple[str, ...] | None, done: Callable[[int, float], None]) -> Model:
+    name = models.find(settings.model)
+    store = ModelStore(cache_folder())
+    device = choose.device(settings.device)
+    if device != "cpu" or settings.engine == "torch":
+        if settings.engine == "openvino":
+            raise UsageError(f"--engine openvino runs on the CPU only, not on {device}; use --engine torch or --device cpu")
+        engine, spec, names = _torch(name, device, settings)
+        why = f"torch {engine.precision} on {device}" + ("" if settings.engine == "torch" else ": there is a GPU")
+        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, done)
+    stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
+    facts = stored.facts()
+    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision)
+    if chosen == "torch":
+        engine, _, _ = _torch(name, device, settings)
+    else:
+        engine = _openvino(stored, facts, precision)
+    return _model(settings, engine, _rgb(facts.input, settings), labels or facts.names, stored, why, done)
+
+
+def _rgb(spec: InputSpec, settings: Settings) -> RgbPreprocess:
+    return RgbPreprocess(spec, cast(Fit, settings.fit))
+
+
+def _openvino(stored: Stored, facts: ModelFacts, precision: str) -> Engine:
+    return OpenVinoEngine(stored.model, precision, cores(), stored.folder / "compiled", facts.batch)
+
+
+def _torch(name: models.ModelName, device: str, settings: Settings) -> tuple[Engine, InputSpec, tuple[str, ...] | None]:
+    from pipelines.predict.engines import torch as engine
+
+    network = name.load()
+    there: engine.Device = engine.HostDevice() if device == "cpu" else engine.CudaDevice(device)
+    precision = "fp32" if settings.precision == "auto" else settings.precision
+    made = engine.TorchEngine(network, device=there, precision=precision, threads=cores())
+    return made, network.input, network.names
+
+
+def _model(
+    settings: Settings, engine: Engine, preprocess: Preprocess, names: tuple[str, ...] | None, stored: Stored | None,
+    why: str, done: Callable[[int, float], None],
+) -> Model:  # fmt: skip
+    wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
+    options = PredictorOptions(
+        topk=settings.topk,
+        names=names,
+        known=stored.profile(_profile_key(engine)) if stored is not None else None,
+        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s),
+    )
+    return Model(AsyncBatchPredictor(engine, preprocess, options, done=done), preprocess, why, stored, names)
+
+
+def _profile_key(engine: Engine) -> str:
+    return f"{engine.name} {engine.precision} {engine.device} {cores()} cores {choose.cpu_name()}"
+
+
+# Outputs.
+
+
+def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
+    """The required outputs of a stream."""
+    if stream.output is None:
+        return [NullSink()]
+    return [VideoFile(stream.output, VideoOptions(live=live))]
+
+
+def make_log(settings: Settings, stdout: TextIO) -> Log | None:
+    """The JSON lines, if they were asked for."""
+    if settings.jsonl is None:
+        return None
+    return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl))
+
+
+def outputs(
+    stream: StreamPlan, sinks: list[Sink], screen: Screen | None, log: Log | None, model: Model, *, live: bool, topk: int
+) -> Outputs:
+    """What a lane is given. Pictures are drawn on only where somebody looks at them."""
+    looked_at = screen is not None or stream.output is not None
+    render = _render(model, live=live, topk=topk) if looked_at else None
+    return Outputs(sinks, screen, log, render)
+
+
+def _render(model: Model, *, live: bool, topk: int) -> Render:
+    """Each lane's overlay is made in the lane's thread, at its first frame: its font engine belongs to a thread."""
+    local = threading.local()
+    preprocess = model.preprocess
+
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        if not hasattr(local, "overlay"):
+            local.overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
+            local.overlay.prepare(model.names or ())
+        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
+        drawn: Any = local.overlay.render(frame, prediction, box)
+        return cast(Picture, drawn)
+
+    return render

@@ -1,0 +1,165 @@
+"""`auto` measured: which device, engine and precision, and why. Decided at a model's first use, kept beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import UsageError
+from pipelines.predict import convert as conversion
+from pipelines.predict import models
+from pipelines.predict.engines.engine import Engine
+from pipelines.predict.engines.openvino import OpenVinoEngine
+from pipelines.predict.engines.silent import import_openvino
+from pipelines.predict.preprocess import RgbPreprocess, softmax
+from pipelines.predict.store import ModelFacts
+from pipelines.sources.file import FileSource
+from pipelines.sources.source import Unheard
+from samples import FOLDER
+
+BATCH = 8
+"""The size at which engines are compared: what files run, and enough for what a batch costs beside its frames."""
+SAME_P = 0.005
+"""Faster arithmetic is chosen by itself only if no probability moves by more than this on the sample's frames."""
+PICTURES = 16
+
+
+def device(wanted: str) -> str:
+    """The device that `--device` means. torch, which takes 2 s, is imported only where a driver says there is a GPU.
+
+    :raises UsageError: if a GPU is asked for and there is none.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not _has_nvidia()):
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        name = "cuda:0" if wanted in ("auto", "cuda") else wanted
+        index = int(name.split(":")[1])
+        if index < torch.cuda.device_count():
+            return name
+        raise UsageError(f"--device {wanted}: there are only {torch.cuda.device_count()} GPUs, counted from cuda:0")
+    if wanted == "auto":
+        return "cpu"
+    raise UsageError(f"--device {wanted}: no CUDA device on this machine; use --device cpu or auto")
+
+
+def _has_nvidia() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
+
+
+def engine(facts: ModelFacts, wanted: str, precision: str) -> tuple[str, str, str]:
+    """Engine and precision on the CPU for what was asked, and why in words."""
+    choice = facts.choice
+    if wanted == "auto":
+        name = str(choice.get("engine", "openvino"))
+        reason = str(choice.get("engine_why", "it is the only one that reads this file"))
+    else:
+        name, reason = wanted, "asked for"
+    if precision == "bf16" and name == "openvino" and "BF16" not in _capabilities():
+        raise UsageError("--precision bf16: this CPU has no bf16 arithmetic; use fp32 or auto")
+    if precision == "auto":
+        precision = str(choice.get("precision", "fp32")) if name == "openvino" else "fp32"
+        reason += f"; {precision}: {choice.get('precision_why', 'exact')}"
+    return name, precision, f"{name} {precision} on the CPU ({reason})"
+
+
+def convert(name: models.ModelName, folder: Path, threads: int) -> ModelFacts:
+    """Write the model for OpenVINO into `folder` and measure what `auto` will choose."""
+    path = folder / "model.xml"
+    if name.kind == "onnx":
+        model, spec, batch = conversion.from_onnx(name)
+        conversion.save(model, path)
+        return ModelFacts(spec, _names_for(model), batch, {})
+    network = name.load()
+    conversion.save(conversion.from_network(network), path)
+    choice = _compare(network, path, threads)
+    return ModelFacts(network.input, network.names, network.batch, choice)
+
+
+def _names_for(model: Any) -> tuple[str, ...] | None:
+    """ImageNet's names for a file of 1000 classes without names of its own: torchvision's, which imports torch once."""
+    return models.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
+
+
+def _compare(network: models.Network, path: Path, threads: int) -> dict[str, Any]:
+    from pipelines.predict.engines.torch import HostDevice, TorchEngine
+
+    pixels = _sample_pixels(network)
+    batch = network.batch or BATCH
+    openvino = OpenVinoEngine(path, "fp32", threads, None, network.batch)
+    eager = TorchEngine(network, device=HostDevice(), precision="fp32", threads=threads)
+    ov_ms, exact = _measured(openvino, pixels, batch)
+    torch_ms, _ = _measured(eager, pixels[:batch], batch)
+    faster, slower = sorted((("openvino", ov_ms), ("torch", torch_ms)), key=lambda e: e[1])
+    return {
+        "engine": faster[0],
+        "engine_why": f"{faster[1]:.1f} ms a frame measured, {slower[0]} {slower[1]:.1f} ms",
+        **_compare_bf16(path, threads, network.batch, pixels, batch, ov_ms, exact),
+    }
+
+
+def _compare_bf16(
+    path: Path, threads: int, only: int | None, pixels: npt.NDArray[np.uint8], batch: int, ms: float,
+    exact: npt.NDArray[np.float32],
+) -> dict[str, str]:  # fmt: skip
+    if "BF16" not in _capabilities():
+        return {"precision": "fp32", "precision_why": "this CPU has no bf16 arithmetic"}
+    bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
+    moved = float(np.abs(softmax(rounded) - softmax(exact)).max())
+    figures = f"bf16 takes {bf16_ms:.1f} ms a frame instead of {ms:.1f} and moves probabilities by up to {moved:.4f}"
+    precision = "bf16" if bf16_ms < ms and moved <= SAME_P else "fp32"
+    return {"precision": precision, "precision_why": f"{figures} on the sample; at most {SAME_P} is taken for the same"}
+
+
+def _capabilities() -> list[str]:
+    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return capabilities
+
+
+def _measured(e: Engine, pixels: npt.NDArray[np.uint8], batch: int) -> tuple[float, npt.NDArray[np.float32]]:
+    """Milliseconds a frame in warm batches, the best of three, and the logits of all pixels."""
+    (slot,) = e.open(batch, 1)
+    logits, best_s = [], float("inf")
+    for start in range(0, len(pixels), batch):
+        part = pixels[start : start + batch]
+        slot.input[: len(part)] = part
+        e.start(slot, batch)
+        logits.append(e.wait(slot, batch)[: len(part)].copy())
+    for _ in range(3):
+        began = time.perf_counter()
+        e.start(slot, batch)
+        e.wait(slot, batch)
+        best_s = min(best_s, time.perf_counter() - began)
+    e.close()
+    return 1e3 * best_s / batch, np.concatenate(logits)
+
+
+def _sample_pixels(network: models.Network) -> npt.NDArray[np.uint8]:
+    """Frames from all over the shipped sample, as the model sees them."""
+    preprocess = RgbPreprocess(network.input, "crop")
+    pixels = np.zeros((PICTURES, *preprocess.shape), np.uint8)
+
+    captures = FileSource(FOLDER / "sample.mp4").frames(threading.Event(), Unheard())
+    taken = 0
+    for index, capture in enumerate(captures):
+        if index % 38 == 19 and taken < PICTURES:
+            preprocess(capture.picture, pixels[taken])
+            taken += 1
+    return pixels[:taken]
+
+
+def cpu_name() -> str:
+    """The processor, as the kernel names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    import platform
+
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

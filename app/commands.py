@@ -1,0 +1,92 @@
+"""What each command does, and how its errors reach the person."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from app.config import settings
+from app.console import start_logging
+from pipelines.errors import WatchlineError
+from samples import FOLDER
+
+log = logging.getLogger("watchline")
+WRONG = 2
+
+
+def run(command: str, flags: dict[str, Any]) -> int:
+    """The exit code of the command. A wrong command is one line; a traceback only with -v."""
+    console = Console(stderr=True)
+    start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
+    table: Mapping[str, Callable[[dict[str, Any], Console], int]] = {
+        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
+    }  # fmt: skip
+    try:
+        return table[command](flags, console)
+    except WatchlineError as error:
+        log.error("watchline: %s", error)
+        if flags.get("verbose"):
+            log.debug("%s", traceback.format_exc())
+        return WRONG
+
+
+def _run(flags: dict[str, Any], console: Console) -> int:
+    from app.run import run as run_settings
+
+    return run_settings(settings(flags, flags.pop("config")), console)
+
+
+def _demo(flags: dict[str, Any], console: Console) -> int:
+    from app.run import run as run_settings
+    from pipelines.errors import UsageError
+
+    folder = Path(flags.pop("folder"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}; choose another with --folder") from None
+    places = {"output": "annotated.mp4", "jsonl": "frames.jsonl", "report": "report.json"}
+    paths = {key: str(folder / name) for key, name in places.items()}
+    code = run_settings(settings({"sources": (str(FOLDER / "sample.mp4"),), **paths, **flags}, None), console)
+    if code == 0 and not flags.get("quiet"):
+        for line in shots(Path(paths["jsonl"])):
+            print(line)
+        print(f"\nLook at {paths['output']}; every frame's labels are in {paths['jsonl']}, all figures in {paths['report']}.")
+    return code
+
+
+def shots(jsonl: Path) -> list[str]:
+    """For each shot of the sample: what it shows, and in how many frames the model said so."""
+    expected = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
+    best = {}
+    for text in jsonl.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line["status"] == "ok" and line["labels"]:
+            best[line["frame"]] = line["labels"][0]
+    lines = ["", "what the sample shows      what the model said"]
+    for shot in expected["shots"]:
+        said = [best[k]["name"] for k in range(shot["first_frame"], shot["last_frame"] + 1) if k in best]
+        counts = ", ".join(f"{name} {n}" for name, n in Counter(said).most_common(3))
+        lines.append(f"  {shot['start_s']:5.1f} s  {shot['name']:<16} {counts} of {len(said)} frames")
+    return lines
+
+
+def _doctor(flags: dict[str, Any], console: Console) -> int:
+    from app.doctor import doctor
+
+    return doctor(flags.get("sources", []), flags.get("rtsp_transport", "tcp"))
+
+
+def _bench(flags: dict[str, Any], console: Console) -> int:
+    from app.bench import bench
+
+    sources = tuple(flags.pop("sources")) or (str(FOLDER / "sample.mp4"),)
+    frames, as_json = flags.pop("frames"), flags.pop("json")
+    return bench(settings({"sources": sources, "max_frames": frames, **flags}, None), console, as_json=as_json)

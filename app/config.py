@@ -1,0 +1,185 @@
+"""Settings: defaults, then the YAML file, then the flags. One dataclass for `run`, with the names of the flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import UsageError
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that `watchline run` can be told. `streams`: sources by the name that was given to them."""
+
+    sources: tuple[str, ...] = ()
+    streams: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    model: str = "lite0"
+    labels: str | None = None
+    topk: int = 5
+    device: str = "auto"
+    engine: str = "auto"
+    precision: str = "auto"
+    fit: str = "crop"
+    probe_ms_per_batch: float = 0.0
+    probe_ms_per_frame: float = 0.0
+    jobs: int | None = None
+    budget_ms: float = 50.0
+    max_batch: int = 32
+    max_wait_ms: float | None = None
+    realtime: bool = False
+    loop: bool = False
+    max_frames: int | None = None
+    stride: int = 1
+    max_fps: float | None = None
+    show: bool | None = None
+    output: str | None = None
+    jsonl: str | None = None
+    report: str | None = None
+    rtsp_transport: str = "tcp"
+    open_timeout: float = 10.0
+    read_timeout: float = 5.0
+    reconnect: bool = True
+    verbose: bool = False
+    quiet: bool = False
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "engine": ("auto", "torch", "openvino"),
+    "precision": ("auto", "fp32", "bf16", "int8"),
+    "fit": ("crop", "squash", "pad"),
+    "rtsp_transport": ("tcp", "udp"),
+}
+POSITIVE = ("topk", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout", "read_timeout")
+NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
+MAX_BATCH = 128
+
+
+def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Put the settings together. `flags`: only those that were given.
+
+    :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
+    """
+    values = dict(_from_yaml(Path(config), environ)) if config else {}
+    if flags.get("sources"):
+        values.pop("streams", None)
+    values.update(flags)
+    result = Settings(**values)
+    _check(result)
+    return result
+
+
+def _check(s: Settings) -> None:
+    for name, allowed in CHOICES.items():
+        value = getattr(s, name)
+        if value not in allowed:
+            raise UsageError(f"{_flag(name)} {value!r} is not known; allowed: {', '.join(allowed)}")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", s.device):
+        raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
+    for name in POSITIVE:
+        value = getattr(s, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
+    for name in NOT_NEGATIVE:
+        value = getattr(s, name)
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"{_flag(name)} must be 0 or more, got {value}")
+    if s.max_batch > MAX_BATCH:
+        raise UsageError(f"--max-batch must be at most {MAX_BATCH}, got {s.max_batch}")
+    if s.precision == "int8":
+        raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
+    if not s.sources and not s.streams:
+        raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the config {str(path)!r}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see the README for an example") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"the config {str(path)!r} must be a map of settings, got {type(content).__name__}")
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        name = str(key).replace("-", "_")
+        if name == "source":
+            name, value = "sources", [value] if isinstance(value, str) else value
+        _known(str(key), name, path)
+        values[name] = _typed(str(key), name, _filled(value, environ, path), path)
+    return values
+
+
+def _known(key: str, name: str, path: Path) -> None:
+    fields = [f.name for f in dataclasses.fields(Settings)]
+    if name not in fields:
+        near = difflib.get_close_matches(name, fields, 1)
+        hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
+        raise UsageError(f"the config {str(path)!r} has an unknown setting {key!r}{hint}")
+
+
+def _filled(value: Any, environ: Mapping[str, str], path: Path) -> Any:
+    """`${NAME}` in every text, replaced by the environment's value."""
+    if isinstance(value, str):
+
+        def fill(match: re.Match[str]) -> str:
+            if match[1] not in environ:
+                raise UsageError(f"the config {str(path)!r} uses ${{{match[1]}}}, which is not set in the environment")
+            return environ[match[1]]
+
+        return VARIABLE.sub(fill, value)
+    if isinstance(value, dict):
+        return {k: _filled(v, environ, path) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_filled(v, environ, path) for v in value]
+    return value
+
+
+def _typed(key: str, name: str, value: Any, path: Path) -> Any:
+    """A value from YAML in the type of its setting."""
+    if name == "streams":
+        return _streams(value, path)
+    if name == "sources":
+        if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(v, str | int) for v in value):
+            raise UsageError(f"{key!r} in {str(path)!r} must be a list of sources")
+        return tuple(str(v) for v in value)
+    kind = str(next(f.type for f in dataclasses.fields(Settings) if f.name == name))
+    wanted: type | tuple[type, ...] = str
+    for word, types in (("bool", bool), ("int", int), ("float", (int, float))):
+        if kind.startswith(word):
+            wanted = types
+            break
+    if isinstance(value, bool) and wanted is not bool:
+        value = None
+    if not isinstance(value, wanted):
+        raise UsageError(f"{key!r} in {str(path)!r} must be {kind.split(' ')[0]}")
+    return value
+
+
+def _streams(value: Any, path: Path) -> dict[str, str]:
+    example = "streams: {door: {source: rtsp://camera/door}}"
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {example}")
+    streams: dict[str, str] = {}
+    for name, entry in value.items():
+        if not isinstance(entry, dict) or set(entry) != {"source"} or not isinstance(entry["source"], str | int):
+            raise UsageError(f"stream {name!r} in {str(path)!r} must have one entry 'source', e.g. {example}")
+        streams[str(name)] = str(entry["source"])
+    return streams

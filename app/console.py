@@ -1,0 +1,132 @@
+"""What a person at the terminal sees: log lines, a live picture of the run, and the summary at its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.monitor import Glance, LatencyMonitor, StreamLedger
+
+MANY = 30
+"""Files that are shown with a bar of their own; of more, those that have not ended."""
+
+
+class _Handler(logging.Handler):
+    """Log lines above the live display, each on one line, without markup or colours of their own."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
+        text = " ".join(record.getMessage().splitlines())
+        self._console.print(Text(text, style=style or ""), soft_wrap=True)
+
+
+def start_logging(console: Console, *, verbose: bool, quiet: bool) -> None:
+    """Send the loggers of Watchline to the terminal. Calling it again replaces the console."""
+    logger = logging.getLogger("watchline")
+    logger.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
+    logger.handlers[:] = [_Handler(console)]
+    logger.propagate = False
+
+
+class RunScreen:
+    """The live display of a run: bars for files, a table for cameras. Nothing is shown where there is no terminal.
+
+    Thread: the main thread.
+    """
+
+    def __init__(self, console: Console, monitor: LatencyMonitor, *, quiet: bool) -> None:
+        self._monitor = monitor
+        self._on = console.is_terminal and not quiet
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[fps]:.0f} fps"),
+            TimeRemainingColumn(), console=console, auto_refresh=False,
+        )  # fmt: skip
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> RunScreen:
+        if self._on:
+            self._live.start()
+        return self
+
+    def refresh(self) -> None:
+        """Draw the run as it is now."""
+        if self._on:
+            self._live.update(self._drawn(), refresh=True)
+
+    def __exit__(self, *error: object) -> None:
+        if self._on:
+            self._live.stop()
+
+    def _drawn(self) -> RenderableType:
+        ledgers = self._monitor.ledgers
+        for ledger in ledgers:
+            if not ledger.live:
+                self._update_bar(ledger)
+        cameras = [ledger.glance() for ledger in ledgers if ledger.live]
+        parts: list[RenderableType] = [camera_table(cameras)] if cameras else []
+        return Group(*parts, self._progress) if self._tasks else Group(*parts)
+
+    def _update_bar(self, ledger: StreamLedger) -> None:
+        glance = ledger.glance()
+        done = glance.captured - ledger.in_flight
+        if ledger.stream not in self._tasks:
+            if len(self._tasks) >= MANY and glance.ended:
+                return
+            self._tasks[ledger.stream] = self._progress.add_task(ledger.stream, total=None, fps=0.0)
+        # A header that announces too few frames must not give 110 %.
+        total = done if glance.ended else max(ledger.expected, done) if ledger.expected else None
+        self._progress.update(self._tasks[ledger.stream], completed=done, total=total, fps=glance.fps)
+        if len(self._tasks) > MANY and glance.ended:
+            self._progress.remove_task(self._tasks.pop(ledger.stream))
+
+
+def camera_table(cameras: Sequence[Glance]) -> Table:
+    """One row a camera: is it there, how fast, how late, what was lost."""
+    table = Table("stream", "state", "fps", "p50 ms", "p99 ms", "shown", "late", "dropped", "failed", box=None)
+    for c in cameras:
+        state = "ended" if c.ended else "waiting" if not c.captured else "live"
+        if c.silent_s is not None:
+            state = f"[red]no signal {c.silent_s:.0f} s[/red]"
+        p50, p99 = ("-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms))
+        table.add_row(
+            Text(c.stream), state, f"{c.fps:.1f}", p50, p99, *(str(n) for n in (c.shown, c.late, c.dropped, c.failed))
+        )
+    return table
+
+
+def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
+    """The lines that end a run: what was done, how fast, how late, what was lost and why, where to look."""
+    streams = report["streams"]
+    shown, captured = (sum(s[key] for s in streams.values()) for key in ("shown", "captured"))
+    lines = [f"{shown} of {captured} frames shown from {len(streams)} stream{'s' * (len(streams) != 1)}"]
+    if report["throughput_fps"]:
+        lines[0] += f", {report['throughput_fps']:.1f} frames/s"
+    engine = report["engine"]
+    lines.append(f"model {engine['model']}: {engine['name']} {engine['precision']} on {engine['device']}")
+    if any(s["live"] for s in streams.values()) and report["goodput"] is not None:
+        total = report["latency_ms"]["total"]
+        lines.append(
+            f"latency p50 {total['p50']} ms, p99 {total['p99']} ms, max {total['max']} ms; "
+            f"{100 * report['goodput']:.2f} % within {report['budget_ms']:g} ms"
+        )
+    lines += [line for name, s in streams.items() if (line := _losses(name, s))]
+    return lines + list(places)
+
+
+def _losses(name: str, s: dict[str, Any]) -> str:
+    parts = [f"{n} dropped ({cause})" for cause, n in s["dropped"].items() if n]
+    parts += [f"{s[key]} {key.replace('_', ' ')}" for key in ("failed", "late", "decode_errors") if s[key]]
+    parts += [f"{len(s['outages'])} outages"] if s["outages"] else []
+    return f"  {name}: {', '.join(parts)}" if parts else ""

@@ -1,0 +1,210 @@
+"""What was asked for, taken apart before anything is opened: which streams there are and where each one's output goes."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from app.config import Settings
+from pipelines.errors import UsageError
+from pipelines.sinks.video import check_video_path
+from pipelines.sources.address import shown
+from pipelines.sources.images import SUFFIXES as PICTURES
+from pipelines.sources.network import SCHEMES
+from pipelines.sources.synthetic import Synthetic
+
+Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
+VIDEOS = frozenset(
+    [".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".3gp", ".ogv", ".mxf", ".mjpg", ".mjpeg", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".y4m", ".dv"]
+)
+LISTS = (".txt", ".streams")
+ALLOWED = (
+    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt://, a device number, "
+    "/dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
+)
+MAX_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """One stream: its name, what kind of source it is, and its address (or its picture files). `found`: it was not named
+    itself but found in a folder or glob."""
+
+    name: str
+    kind: Kind
+    address: str
+    pictures: tuple[Path, ...] = ()
+    found: bool = False
+    output: Path | None = None
+
+
+def plan(settings: Settings) -> list[StreamPlan]:
+    """All streams with names of their own and their outputs.
+
+    :raises UsageError: if a source or an output cannot be as it was asked for.
+    """
+    streams = [replace(s, name=name) for name, text in settings.streams.items() for s in _one(name, text)]
+    for text in settings.sources:
+        streams += _expanded(text, set())
+    streams = _with_own_names(streams)
+    return _with_outputs(streams, settings)
+
+
+def _one(name: str, text: str) -> list[StreamPlan]:
+    found = _expanded(text, set())
+    if len(found) != 1:
+        raise UsageError(f"stream {name!r} must be one source, but {shown(text)!r} is {len(found)}")
+    return found
+
+
+def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
+    """The streams that one SOURCE means. `inside`: list files that are being read."""
+    if re.fullmatch(r"\d+", text):
+        return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
+    if re.fullmatch(r"/dev/video\d+", text):
+        return [StreamPlan(Path(text).name, "device", text)]
+    if text.startswith("synthetic:"):
+        Synthetic.parse(text)
+        return [StreamPlan(text.replace(":", "-"), "synthetic", text)]
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        return [_address(text)]
+    return _paths(text, inside)
+
+
+def _address(text: str) -> StreamPlan:
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises if it is no number
+        host = parts.hostname
+    except ValueError:
+        host = None
+    scheme = text.split("://")[0].lower()
+    if scheme not in ("rtsp", "rtsps", *SCHEMES):
+        raise UsageError(f"{shown(text)!r} is no source that is known; allowed: {ALLOWED}")
+    user, at, _ = text.split("://", 1)[1].rpartition("@")
+    if not host or (at and any(c in user for c in "@#?/^ ")):
+        raise UsageError(
+            f"{shown(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
+            "(@ is %40, : is %3A, / is %2F, # is %23)"
+        )
+    name = "-".join(p for p in [host, *parts.path.split("/")] if p)
+    return StreamPlan(_tame(name), "rtsp" if scheme.startswith("rtsp") else "network", text)
+
+
+def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
+    path = Path(text)
+    if path.is_dir():
+        streams = _folder(sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), path.name)
+        if not streams:
+            raise UsageError(f"no videos or pictures in the folder {text!r}")
+        return streams
+    if not path.exists() and glob.has_magic(text):
+        found = sorted(Path(p) for p in glob.glob(text, recursive=True))
+        streams = _folder([p for p in found if p.is_file()], path.parent.name)
+        if not streams:
+            raise UsageError(f"no videos or pictures match {text!r}")
+        return streams
+    if path.suffix.lower() in LISTS and path.exists():
+        return list(_list(path, inside))
+    if path.suffix.lower() in PICTURES:
+        return [StreamPlan(path.stem, "images", text, (path,))]
+    return [StreamPlan(path.stem or path.name, "file", text)]
+
+
+def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
+    """Each video is a stream, all pictures together are one. Files of other kinds are passed over."""
+    paths = list(paths)
+    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p.suffix.lower() in VIDEOS]
+    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES)
+    if pictures:
+        streams.append(StreamPlan(name or "pictures", "images", str(pictures[0].parent), pictures, found=True))
+    return streams
+
+
+def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
+    """One source a line; empty lines and lines that begin with # are passed over. Paths are relative to the list."""
+    here = path.resolve()
+    if here in inside:
+        raise UsageError(f"the list {str(path)!r} contains itself")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read the list {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; it must name one source a line") from None
+    entries = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    if not entries:
+        raise UsageError(f"the list {str(path)!r} names no source")
+    for entry in entries:
+        is_path = not re.match(r"\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", entry)
+        text = str(path.parent / entry) if is_path and not Path(entry).is_absolute() else entry
+        yield from _expanded(text, inside | {here})
+
+
+def _tame(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:MAX_NAME] or "stream"
+
+
+def _with_own_names(streams: list[StreamPlan]) -> list[StreamPlan]:
+    """Equal names get numbers, since a name is a stream's identity in every output."""
+    taken: set[str] = set()
+    result = []
+    for stream in streams:
+        # A name that is no valid UTF-8 must not spoil JSON.
+        base = stream.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        name, number = base, 1
+        while name in taken:
+            number += 1
+            name = f"{base}-{number}"
+        taken.add(name)
+        result.append(replace(stream, name=name))
+    return result
+
+
+def _with_outputs(streams: list[StreamPlan], settings: Settings) -> list[StreamPlan]:
+    if settings.output is not None:
+        streams = [replace(s, output=p) for s, p in zip(streams, _videos(streams, Path(settings.output)), strict=True)]
+    _check_outputs(streams, settings)
+    return streams
+
+
+def _videos(streams: list[StreamPlan], output: Path) -> list[Path]:
+    if output.is_dir():
+        return [output / f"{_file_name(s)}.mp4" for s in streams]
+    if not output.suffix:
+        raise UsageError(
+            f"no folder {str(output)!r} for the annotated videos; make it first, or name a file such as {output}.mp4"
+        )
+    if len(streams) > 1:
+        raise UsageError(f"{len(streams)} streams cannot go into one file {str(output)!r}; give an existing folder to --output")
+    return [output]
+
+
+def _file_name(stream: StreamPlan) -> str:
+    return stream.name.replace("/", "-").replace("\0", "-")
+
+
+def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
+    """:raises UsageError: if an output has no folder, hits another one or a source, or cannot hold what goes in."""
+    texts = [Path(p) for p in (settings.jsonl, settings.report) if p not in (None, "-")]
+    for path in texts:
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {str(path)!r}: it must be a file in a folder that exists")
+    videos = [s.output for s in streams if s.output is not None]
+    for video in videos:
+        check_video_path(video)
+    sources = {Path(s.address).resolve() for s in streams if s.kind == "file"}
+    sources |= {p.resolve() for s in streams for p in s.pictures}
+    seen: set[Path] = set()
+    for path in [*texts, *videos]:
+        real = path.resolve()
+        if real in seen:
+            raise UsageError(f"two outputs would be written to {str(path)!r}; give each a name of its own")
+        if real in sources:
+            raise UsageError(f"the output {str(path)!r} is one of the sources; give it another name")
+        seen.add(real)

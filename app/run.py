@@ -1,0 +1,216 @@
+"""Running it: who starts what, who waits, who closes, and what the exit code is.
+
+The main thread only waits: for signals, for the window, for the end. All work, from loading the model on, happens in the
+thread `run` and in those that it starts. A stop goes to every lane and to the predictor; what cannot be interrupted (a
+name look-up, a driver) is left behind after a while, with the outputs finished.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from app.config import Settings
+from app.console import RunScreen, summary
+from app.plan import StreamPlan, plan
+from app.work import DONE, FAILED, WRONG, Work
+from pipelines.errors import SinkError, SourceError, UsageError
+from pipelines.sinks.window import Window, display_there, require_display
+from pipelines.sources.address import shown
+from pipelines.sources.file import check_file
+from pipelines.sources.images import read_picture
+from pipelines.sources.webcam import check_device
+
+log = logging.getLogger("watchline.run")
+
+REFRESH_S = 0.25
+PATIENCE_S = 2.5
+"""After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+SWITCH_S = 0.001
+"""Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
+
+
+def run(settings: Settings, console: Console) -> int:
+    """Run the settings to their end; the exit code.
+
+    :raises UsageError: if it could not start.
+    """
+    streams = plan(settings)
+    window_size = _window_size(settings)
+    dead = check_sources(streams, settings)
+    for name, error in dead.items():
+        log.error("%s: %s", name, error)
+    if len(dead) == len(streams):
+        return WRONG
+    sys.setswitchinterval(SWITCH_S)
+    window = Window("Watchline", [s.name for s in streams], screen=window_size) if window_size else None
+    work = Work(settings, streams, dead, window)
+    with RunScreen(console, work.monitor, quiet=settings.quiet) as screen, Signals(work.stop) as signals:
+        _wait(work, window, screen, signals)
+    return _finished(work, settings, console, signals)
+
+
+def _window_size(settings: Settings) -> tuple[int, int] | None:
+    """The screen's size if there is to be a window. By default there is, if there is a display and nothing else was asked."""
+    elsewhere = settings.output or settings.jsonl or settings.report
+    if settings.show or (settings.show is None and not elsewhere and display_there(os.environ)):
+        return require_display(os.environ)
+    return None
+
+
+def check_sources(streams: Sequence[StreamPlan], settings: Settings) -> dict[str, str]:
+    """Streams that cannot be opened, as far as that can be known before anything is loaded, and why.
+
+    Of what was found in folders only as much is tried as it takes to find one that is good: there may be thousands.
+    """
+    dead: dict[str, str] = {}
+    found_good = False
+    for stream in streams:
+        if stream.found and found_good:
+            continue
+        try:
+            _check(stream)
+            found_good = True
+        except SourceError as error:
+            dead[stream.name] = str(error)
+    return dead
+
+
+def _check(stream: StreamPlan) -> None:
+    if stream.kind == "file":
+        check_file(Path(stream.address))
+    elif stream.kind == "device":
+        check_device(Path(stream.address))
+    elif stream.kind == "images" and len(stream.pictures) == 1:
+        read_picture(stream.pictures[0], threading.Event())
+
+
+class Signals:
+    """SIGINT and SIGTERM stop the run; a second one ends the process at once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self.received: int | None = None
+        self.at_s = 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on)
+        return self
+
+    def _on(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
+        self.at_s = time.monotonic()
+        self._stop()
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _wait(work: Work, window: Window | None, screen: RunScreen, signals: Signals) -> None:
+    """Until the work has ended, or hangs after a stop. Draws the window and the screen meanwhile."""
+    work.thread.start()
+    drawn_s = 0.0
+    while work.thread.is_alive():
+        if window is not None and not _look(work, window):
+            window = None
+        if window is None:
+            work.thread.join(REFRESH_S if work.stopped_s is None else 0.02)
+        if time.monotonic() - drawn_s > REFRESH_S:
+            screen.refresh()
+            drawn_s = time.monotonic()
+        if work.stopped_s is not None and time.monotonic() - work.stopped_s > PATIENCE_S:
+            screen.__exit__()
+            _abandon(work, signals)
+    if window is not None:
+        window.close()
+
+
+def _look(work: Work, window: Window) -> bool:
+    """Let the window draw and see what the person did; False: it is closed."""
+    if work.stopped_s is None:
+        for ledger in work.monitor.ledgers:
+            silent_s = ledger.glance().silent_s if ledger.live else None
+            window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
+        event = window.refresh(0.02)
+        if event == "pause":
+            work.go.clear() if work.go.is_set() else work.go.set()
+        if event != "quit":
+            return True
+        work.stop()
+    window.close()
+    return False
+
+
+def _abandon(work: Work, signals: Signals) -> None:
+    """Something does not end: finish the outputs, say what hangs, and go."""
+    log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
+    closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
+    closing.start()
+    closing.join(0.3)
+    sys.stdout.flush()
+    os._exit(128 + signals.received if signals.received else FAILED)
+
+
+def _finished(work: Work, settings: Settings, console: Console, signals: Signals) -> int:
+    code = _code(work, settings, signals)
+    if work.monitor.ledgers or work.error is None:
+        report = work.report()
+        if settings.report is not None:
+            code = _write_report(report, settings.report) or code
+        if not settings.quiet:
+            for line in summary(report, _places(work, settings)):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def _code(work: Work, settings: Settings, signals: Signals) -> int:
+    error = work.error
+    if signals.received is not None and not isinstance(error, SinkError):
+        return 128 + signals.received
+    if isinstance(error, UsageError):
+        raise error
+    if error is not None:
+        notes = "; ".join(getattr(error, "__notes__", []))
+        log.error("%s%s", shown(str(error)) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+        if settings.verbose:
+            log.debug("%s", "".join(traceback.format_exception(error)))
+        return FAILED
+    return work.exit_code()
+
+
+def _write_report(report: dict[str, Any], path: str) -> int:
+    text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return DONE
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        log.error("cannot write the report %r: %s", path, error.strerror)
+        return FAILED
+    return DONE
+
+
+def _places(work: Work, settings: Settings) -> list[str]:
+    videos = [str(s.output) for s in work.streams if s.output is not None and s.output.exists()]
+    places = [("annotated video", v) for v in videos[:10]]
+    places += [("JSON lines", settings.jsonl), ("report", settings.report)]  # type: ignore[list-item]
+    return [f"{what}: {where}" for what, where in places if where not in (None, "-")]

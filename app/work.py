@@ -1,0 +1,205 @@
+"""The run itself: model, sinks, predictor and lanes, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from app import build
+from app.config import Settings
+from app.machine import machine, resident_mb
+from app.plan import StreamPlan
+from pipelines.crew import Crew
+from pipelines.errors import SinkError, WatchlineError
+from pipelines.lane import Lane, LaneOptions
+from pipelines.monitor import LatencyMonitor
+from pipelines.sinks.sink import Log, Sink
+from pipelines.sinks.window import Window
+from pipelines.sources.source import Source
+
+log = logging.getLogger("watchline.run")
+
+DONE, FAILED, WRONG = 0, 1, 2
+
+
+class Work:
+    """The run itself, in a thread of its own: model, sinks, predictor, lanes."""
+
+    def __init__(
+        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None
+    ) -> None:
+        self.monitor = LatencyMonitor(1e-3 * settings.budget_ms)
+        self.error: BaseException | None = None
+        self.stopped_s: float | None = None
+        self.go = threading.Event()
+        self.go.set()
+        self._settings = settings
+        self.streams = [s for s in streams if s.name not in dead]
+        self._dead = dead
+        self._window = window
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._lanes: list[Lane] = []
+        self._sinks: dict[str, list[Sink]] = {}
+        self._log: Log | None = None
+        self._model: build.Model | None = None
+        self._crew: Crew | None = None
+        self._began_s = time.monotonic()
+        self._ready_s: float | None = None
+        self.thread = threading.Thread(target=self._run, name="run")
+
+    def stop(self) -> None:
+        """End soon. Any thread, also in a signal handler of the main thread."""
+        if self.stopped_s is None:
+            self.stopped_s = time.monotonic()
+        self._stop.set()
+        self.go.set()
+        for lane in list(self._lanes):
+            lane.stop()
+        if self._model is not None:
+            self._model.predictor.stop()
+
+    def finish_outputs(self) -> None:
+        """Finish what can be finished while other threads may hang. The last resort."""
+        closes = [lambda s=sink: s.close(False) for sinks in list(self._sinks.values()) for sink in sinks]
+        for close in [*closes, *([self._log.close] if self._log else [])]:
+            try:
+                close()
+            except WatchlineError as error:
+                log.error("%s", error)
+
+    def hanging(self) -> list[str]:
+        """Names of the threads that have not ended."""
+        return self._crew.alive() if self._crew is not None else [self.thread.name]
+
+    # Thread run.
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self.error = error
+
+    def _work(self) -> None:
+        self._model = model = build.make_model(self._settings, self.monitor.batch)
+        if self._stop.is_set():
+            return
+        log.info("model %s: %s", self._settings.model, model.why)
+        self._log = build.make_log(self._settings, sys.stdout)
+        with ExitStack() as stack:
+            if self._log is not None:
+                stack.callback(self._log.close)
+            stack.callback(self._close_sinks)
+            stack.enter_context(model.predictor)
+            model.keep_profile()
+            self._ready_s = time.monotonic()
+            log.info("ready after %.1f s", self._ready_s - self._began_s)
+            self._crew = stack.enter_context(Crew(self.stop))
+            self._start_lanes(self._crew, model)
+        if model.predictor.error is not None:
+            raise model.predictor.error
+
+    def _start_lanes(self, crew: Crew, model: build.Model) -> None:
+        """Cameras have a thread each from now on; files share as many as are to be worked on at once."""
+        files: deque[StreamPlan] = deque()
+        for stream in self.streams:
+            source = build.make_source(stream, self._settings)
+            if source.live:
+                lane = self._lane(stream, source, model)
+                crew.start(f"lane:{stream.name}", lambda lane=lane: lane.run(crew))  # type: ignore[misc]
+            else:
+                files.append(stream)
+        jobs = self._settings.jobs or build.cores()
+        # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
+        named = sum(not s.found for s in files)
+        for k in range(min(max(jobs, named), len(files))):
+            crew.start(f"files:{k}", lambda: self._run_files(files, crew, model))
+
+    def _run_files(self, files: deque[StreamPlan], crew: Crew, model: build.Model) -> None:
+        while not self._stop.is_set():
+            try:
+                stream = files.popleft()
+            except IndexError:
+                return
+            threading.current_thread().name = f"lane:{stream.name}"
+            lane = self._lane(stream, build.make_source(stream, self._settings), model)
+            lane.run(crew)
+            self._close_lane(lane)
+
+    def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
+        live = source.live
+        sinks = build.make_sinks(stream, live=live and stream.kind not in ("file", "images"))
+        outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
+        s = self._settings
+        ledger = self.monitor.open(stream.name, live=live)
+        lane = Lane(
+            stream.name, source, model.predictor, outputs, ledger, LaneOptions(s.stride, s.max_fps, s.max_frames),
+            go=None if live else self.go,
+        )  # fmt: skip
+        with self._lock:
+            self._sinks[stream.name] = sinks
+            self._lanes.append(lane)
+        if self._stop.is_set():
+            lane.stop()
+        return lane
+
+    def _close_lane(self, lane: Lane) -> None:
+        """A file's outputs are finished when it ends, not when the last of a thousand does."""
+        with self._lock:
+            sinks = self._sinks.pop(lane.name, [])
+        for sink in sinks:
+            try:
+                sink.close(lane.complete)
+            except SinkError as error:
+                lane.ledger.fault(str(error))
+
+    def _close_sinks(self) -> None:
+        for lane in self._lanes:
+            self._close_lane(lane)
+
+    # After the end.
+
+    def exit_code(self) -> int:
+        """What became of the streams."""
+        lanes = self._lanes
+        if lanes and all(lane.error is not None and lane.ledger.captured == 0 for lane in lanes):
+            return WRONG
+        faults = self._dead or any(lane.ledger.faults for lane in lanes)
+        return FAILED if faults else DONE
+
+    def report(self) -> dict[str, Any]:
+        """The whole report."""
+        report = self.monitor.report()
+        for name, stream in report["streams"].items():
+            stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
+        for name, message in self._dead.items():
+            report["streams"][name] = empty_stream(message)
+        engine = self._model.predictor.engine if self._model else None
+        memory = engine.memory_mb() if engine else None
+        report["device"]["memory_mb"] = round(memory if memory is not None else resident_mb(), 1)
+        report["budget_ms"] = self._settings.budget_ms
+        report["warmup_s"] = round(self._model.predictor.warmup_s, 3) if self._model else None
+        report["ready_s"] = round(self._ready_s - self._began_s, 3) if self._ready_s else None
+        report["engine"] = {
+            "name": engine.name if engine else None,
+            "precision": engine.precision if engine else None,
+            "device": engine.device if engine else None,
+            "model": self._settings.model,
+            "why": self._model.why if self._model else None,
+            "profile_ms": self._model.predictor.profile.as_ms() if self._model and self._ready_s else {},
+        }
+        report["machine"] = machine()
+        return report
+
+
+def empty_stream(message: str) -> dict[str, Any]:
+    """The report of a stream that never began."""
+    ledger = LatencyMonitor(0.0).open("", live=False)
+    ledger.faults.append(message)
+    return ledger.report() | {"live": False}

@@ -1,0 +1,276 @@
+"""START HERE: one stream on its way from its source through the predictor to its sinks.
+
+    decode:NAME   source.frames() -> number -> predictor.submit() -> inbox        (a file's submit waits for room)
+    lane:NAME     inbox, in order -> wait for the answer -> overlay -> sinks -> screen -> ledger, log
+
+Every captured frame goes through the inbox with a future, also one that is dropped before any work: so everything that
+is written about a stream is in frame order. The end of a frame is in `Ends`, since the window may draw later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipelines.channel import Channel, Closed
+from pipelines.crew import Crew
+from pipelines.errors import Dropped, SinkError, SourceError
+from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
+from pipelines.monitor import StreamLedger
+from pipelines.sinks.sink import Log, Screen, Sink
+from pipelines.sources.source import Source
+
+INBOX = 4096
+"""Frames between decoder and lane. The scheduler bounds those that hold a picture; dropped ones are a few hundred bytes,
+and a lane that hangs for minutes must not stop its camera's decoder before the rest of them fit in here."""
+
+
+class Predictor(Protocol):
+    """What a lane needs of the predictor; `AsyncBatchPredictor` says what each does."""
+
+    def open(self, stream: str, *, live: bool) -> None: ...
+    def submit(self, frame: Frame) -> Future[Prediction]: ...
+    def finish(self, frame: Frame) -> None: ...
+    def close(self, stream: str) -> None: ...
+
+
+Render = Callable[[Frame, Prediction], Picture]
+"""Draws on a copy of the frame's planes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOptions:
+    """Which frames are worked on. `stride`: every n-th; `max_fps`: at most so many a second; `max_frames`: captured, then
+    the stream ends."""
+
+    stride: int = 1
+    max_fps: float | None = None
+    max_frames: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where shown frames go. `render` is None where nobody looks at pictures. Owned by the app."""
+
+    sinks: Sequence[Sink] = ()
+    screen: Screen | None = None
+    log: Log | None = None
+    render: Render | None = None
+
+
+class Lane:
+    """One stream. `run` returns when the stream has ended and everything about it is written."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        predictor: Predictor,
+        outputs: Outputs,
+        ledger: StreamLedger,
+        options: LaneOptions | None = None,
+        *,
+        go: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.complete = False
+        """The source came to its own end, and all of it was taken."""
+        self.error: SourceError | None = None
+        """What ended the source, if not its end."""
+        self._source = source
+        self._predictor = predictor
+        self._outputs = outputs
+        self._options = options or LaneOptions()
+        self._go = go
+        self._clock = clock
+        self._stop = threading.Event()
+        self._inbox: Channel[tuple[Frame, Future[Prediction]]] = Channel(INBOX, "block")
+        self._ends = Ends(ledger, outputs.log)
+        self._next_due_s: float | None = None
+
+    def stop(self) -> None:
+        """End soon; what waits is dropped as `shutdown`. Any thread."""
+        self._stop.set()
+
+    def run(self, crew: Crew) -> None:
+        """Run the stream; its decoder is a thread of `crew`. Thread: lane:NAME."""
+        self._predictor.open(self.name, live=self._source.live)
+        crew.start(f"decode:{self.name}", self._decode)
+        try:
+            for frame, future in self._inbox:
+                self._end(frame, future)
+        finally:
+            self._stop.set()
+            self._inbox.close()
+            self.ledger.ended = True
+        self._ends.wait()
+
+    # Thread decode:NAME.
+
+    def _decode(self) -> None:
+        try:
+            with closing(self._source.frames(self._stop, self.ledger)) as captures:  # type: ignore[type-var]
+                for capture in captures:
+                    if not self._wait_to_go():
+                        break
+                    frame = self._numbered(capture)
+                    self._inbox.put((frame, self._admit(frame, capture)))
+                    if frame.index + 1 == self._options.max_frames:
+                        break
+                else:
+                    self.complete = not self._stop.is_set()
+        except SourceError as error:
+            self.error = error
+            self.ledger.fault(str(error))
+        except Closed:
+            pass  # the lane has ended with an error of its own, which says why
+        finally:
+            self._predictor.close(self.name)
+            self._inbox.close()
+
+    def _wait_to_go(self) -> bool:
+        """Wait while the person at the window has paused; False at a stop."""
+        while self._go is not None and not self._go.wait(0.1):
+            if self._stop.is_set():
+                return False
+        return not self._stop.is_set()
+
+    def _numbered(self, capture: Capture) -> Frame:
+        index = self.ledger.capture(capture.arrived_s)
+        self.ledger.expected = capture.info.frames
+        trace = Trace(capture.arrived_s, capture.decoded_s)
+        return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace)
+
+    def _admit(self, frame: Frame, capture: Capture) -> Future[Prediction]:
+        if capture.corrupt:
+            return _dropped(frame, "corrupt")
+        if self._skips(frame):
+            return _dropped(frame, "skipped")
+        return self._predictor.submit(frame)
+
+    def _skips(self, frame: Frame) -> bool:
+        if frame.index % self._options.stride:
+            return True
+        if self._options.max_fps is None:
+            return False
+        now = frame.trace.arrived_s if self._source.live or frame.pts_s is None else frame.pts_s
+        period_s = 1 / self._options.max_fps
+        if self._next_due_s is None or now < self._next_due_s - 2 * period_s:
+            self._next_due_s = now  # the first frame, or a new session whose time begins at 0
+        # A thousandth of slack: 25 fps asked of a 25 fps stream must not lose a frame to rounding.
+        if now < self._next_due_s - period_s / 1000:
+            return True
+        self._next_due_s = max(self._next_due_s + period_s, now)
+        return False
+
+    # Thread lane:NAME.
+
+    def _end(self, frame: Frame, future: Future[Prediction]) -> None:
+        try:
+            prediction = future.result()
+        except CancelledError:
+            result = Result(frame, "dropped", cause="shutdown")
+        except Dropped as dropped:
+            result = Result(frame, "dropped", cause=dropped.cause)
+        except Exception as error:
+            result = Result(frame, "failed", error=error)
+            self.ledger.once(f"failed {type(error).__name__}", f"frame {frame.index} failed: {error}")
+        else:
+            return self._show(frame, prediction)
+        if frame.trace.taken_s is not None:
+            self._predictor.finish(frame)
+        frame.let_go()
+        self._ends.add(result)()
+        return None
+
+    def _show(self, frame: Frame, prediction: Prediction) -> None:
+        trace, outputs = frame.trace, self._outputs
+        result = Result(frame, "ok", prediction)
+        try:
+            trace.picked_s = self._clock()
+            picture = outputs.render(frame, prediction) if outputs.render else frame.picture
+            trace.rendered_s = self._clock()
+            for sink in outputs.sinks:
+                sink.show(frame, picture)
+            trace.shown_s = self._clock()
+        except SinkError as error:
+            self._ends.add(Result(frame, "failed", prediction, error=error))()
+            self.ledger.fault(str(error))
+            self._stop.set()
+            return
+        finally:
+            self._predictor.finish(frame)
+        end = self._ends.add(result)
+        if outputs.screen is None:
+            end()
+            frame.let_go()
+            return
+        frame.let_go()
+        outputs.screen.offer(frame, picture, lambda drawn_s: end(drawn_s=drawn_s, skipped=drawn_s is None))
+
+
+class Ends:
+    """The ends of one stream's frames, in frame order, whoever brings them about: lane or window.
+
+    A frame has ended when its ledger entry and its log line are written.
+    """
+
+    def __init__(self, ledger: StreamLedger, log: Log | None) -> None:
+        self._ledger = ledger
+        self._log = log
+        self._open: deque[_End] = deque()
+        self._changed = threading.Condition()
+
+    def add(self, result: Result) -> _End:
+        """A frame whose end will come: call what is returned."""
+        end = _End(self, result)
+        with self._changed:
+            self._open.append(end)
+        return end
+
+    def flush(self) -> None:
+        """Write what has ended, up to the first that has not."""
+        with self._changed:
+            while self._open and self._open[0].done:
+                end = self._open.popleft()
+                self._ledger.end(end.result, skipped_by_window=end.skipped)
+                if self._log is not None:
+                    self._log.write(end.result)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until every frame that was added has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+
+
+class _End:
+    """The open end of one frame."""
+
+    def __init__(self, ends: Ends, result: Result) -> None:
+        self.result = result
+        self.done = False
+        self.skipped = False
+        self._ends = ends
+
+    def __call__(self, *, drawn_s: float | None = None, skipped: bool = False) -> None:
+        if drawn_s is not None:
+            self.result.frame.trace.shown_s = drawn_s
+        self.skipped = skipped
+        self.done = True
+        self._ends.flush()
+
+
+def _dropped(frame: Frame, cause: Cause) -> Future[Prediction]:
+    frame.let_go()
+    future: Future[Prediction] = Future()
+    future.set_exception(Dropped(cause))
+    return future

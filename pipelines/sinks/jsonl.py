@@ -1,0 +1,95 @@
+"""JSON lines: one object for each captured frame, in frame order within a stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TextIO
+
+from pipelines.errors import SinkError
+from pipelines.frame import Result
+
+FLUSH_S = 0.5
+"""Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
+
+
+class JsonLines:
+    """Writes to a file, or to an open text stream, which is then flushed after every line and left open."""
+
+    def __init__(self, target: Path | TextIO) -> None:
+        self._target = target
+        self._file: TextIO | None = None
+        self._lock = threading.Lock()
+        self._flushed_s = 0.0
+        self._broken = False
+
+    def write(self, result: Result) -> None:
+        line = json.dumps(as_json(result), ensure_ascii=False, separators=(",", ":"))
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                file = self._opened()
+                file.write(line + "\n")
+                now = time.monotonic()
+                if not isinstance(self._target, Path) or now - self._flushed_s > FLUSH_S:
+                    file.flush()
+                    self._flushed_s = now
+            except OSError as error:
+                self._broken = True
+                raise self._explained(error) from error
+
+    def _opened(self) -> TextIO:
+        if self._file is None:
+            self._file = self._target.open("w", encoding="utf-8") if isinstance(self._target, Path) else self._target
+        return self._file
+
+    def _explained(self, error: OSError) -> SinkError:
+        name = str(self._target) if isinstance(self._target, Path) else "standard output"
+        return SinkError(f"cannot write JSON lines to {name}: {error.strerror}")
+
+    def close(self) -> None:
+        with self._lock:
+            file, self._file = self._file, None
+            try:
+                if file is not None and isinstance(self._target, Path):
+                    file.close()
+                elif file is not None and not self._broken:
+                    file.flush()
+            except OSError as error:
+                if not self._broken:
+                    raise self._explained(error) from error
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """One line as design and README describe it. No value is NaN or infinite."""
+    frame, trace = result.frame, result.frame.trace
+    line: dict[str, Any] = {
+        "stream": frame.stream,
+        "session": frame.session,
+        "frame": frame.index,
+        "pts_s": None if frame.pts_s is None else round(frame.pts_s, 6),
+        "time": _utc(trace.arrived_s),
+        "arrived_s": round(trace.arrived_s, 6),
+        "shown_s": None if trace.shown_s is None or result.status != "ok" else round(trace.shown_s, 6),
+        "status": result.status,
+    }
+    if result.status == "dropped":
+        return line | {"cause": result.cause}
+    if result.status == "failed":
+        return line | {"error": f"{type(result.error).__name__}: {result.error}"}
+    assert result.prediction is not None
+    return line | {
+        "labels": [{"id": k.id, "name": k.name, "p": round(k.p, 5)} for k in result.prediction.labels],
+        "batch": {"id": result.prediction.batch_id, "size": result.prediction.batch_size},
+        "latency_ms": {stage: round(1e3 * s, 3) for stage, s in trace.stages().items()},
+    }
+
+
+def _utc(arrived_s: float) -> str:
+    """The wall clock at a monotonic time. For people: no latency is computed from it."""
+    at = datetime.now(UTC) - timedelta(seconds=time.monotonic() - arrived_s)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,100 @@
+"""A Picture as a frame of PyAV, and any picture made to fit the size that an output was opened with."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import av
+import numpy as np
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+
+from pipelines.frame import Matrix, Picture, Plane
+
+COLORSPACES: dict[Matrix, int] = {"bt601": 6, "bt709": 1, "bt2020": 9, "fcc": 4, "smpte240m": 7}
+"""H.273 matrix coefficients, as FFmpeg writes them into a stream."""
+
+# swscale counts by its own numbers, in which bt601 is 5.
+_SCALER: dict[Matrix, int] = {**COLORSPACES, "bt601": int(Colorspace.ITU601)}
+_QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
+
+
+def color_range(full: bool) -> int:
+    """FFmpeg's number of a range: full 0-255, else luma 16-235."""
+    return int(ColorRange.JPEG if full else ColorRange.MPEG)
+
+
+def as_frame(picture: Picture) -> av.VideoFrame:
+    """The upright planes as a yuv420p frame with its colour tags; nothing is copied (0.01 ms).
+
+    The frame holds references to the planes until it is gone. :raises ValueError: if the size is odd.
+    """
+    planes = tuple(_exportable(plane) for plane in picture.upright())
+    frame = av.VideoFrame.from_dlpack(planes, format="yuv420p")
+    # A frame made from planes has lost its tags.
+    frame.colorspace = COLORSPACES[picture.matrix]
+    frame.color_range = color_range(picture.full_range)
+    return frame
+
+
+def _exportable(plane: Plane) -> Plane:
+    """DLPack refuses read-only memory and turned rows: those are copied."""
+    return plane if plane.flags.writeable and plane.strides[1] == 1 else plane.copy()
+
+
+class Letterbox:
+    """Scales pictures of another size, shape or colour into the first one's, centred on black, aspect kept.
+
+    Thread: the owner's; the scaler is kept between pictures.
+    """
+
+    def __init__(self, first: Picture) -> None:
+        self._size = first.upright_size
+        self._aspect = first.upright_aspect
+        self._matrix: Matrix = first.matrix
+        self._full_range = first.full_range
+        self._scaler = VideoReformatter()
+
+    def fits(self, picture: Picture) -> bool:
+        """True if the picture can be taken as it is."""
+        shape = (picture.upright_size, picture.upright_aspect)
+        return shape == (self._size, self._aspect) and self._same_colour(picture)
+
+    def fit(self, picture: Picture) -> Picture:
+        """A new picture of the first one's size, sample aspect, matrix and range."""
+        width, height = self._inner(picture)
+        scaled = self._scaled(picture, width, height)
+        planes = []
+        for index, plane in enumerate(scaled):
+            shift = 1 if index else 0
+            whole = (self._size[1] >> shift, self._size[0] >> shift)
+            black = 128 if index else (0 if self._full_range else 16)
+            canvas = np.full(whole, black, np.uint8)
+            # The offset is even on the luma plane, so that chroma lies where it belongs.
+            top, left = ((self._size[1] - height) // 4 * 2) >> shift, ((self._size[0] - width) // 4 * 2) >> shift
+            canvas[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
+            planes.append(canvas)
+        y, u, v = planes
+        return Picture(y, u, v, self._matrix, self._full_range, sample_aspect=self._aspect)
+
+    def _same_colour(self, picture: Picture) -> bool:
+        return (picture.matrix, picture.full_range) == (self._matrix, self._full_range)
+
+    def _inner(self, picture: Picture) -> tuple[int, int]:
+        """(width, height) in the output's samples, even, at least 2."""
+        width, height = picture.upright_size
+        shown = width * picture.upright_aspect / self._aspect
+        scale: Fraction = min(self._size[0] / shown, Fraction(self._size[1], height))
+        return max(2, round(shown * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
+
+    def _scaled(self, picture: Picture, width: int, height: int) -> list[Plane]:
+        frame = self._scaler.reformat(
+            as_frame(picture), width, height, "yuv420p",
+            src_colorspace=_SCALER[picture.matrix], dst_colorspace=_SCALER[self._matrix],
+            src_color_range=color_range(picture.full_range), dst_color_range=color_range(self._full_range),
+            interpolation=_QUALITY, threads=1,
+        )  # fmt: skip
+        return [_view(plane) for plane in frame.planes]
+
+
+def _view(plane: av.video.plane.VideoPlane) -> Plane:
+    return np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]

@@ -1,0 +1,188 @@
+"""The sound of a file, carried over beside its annotated video: packets are copied bit for bit, nothing is decoded."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Generator
+from fractions import Fraction
+
+import av
+from av.audio.stream import AudioStream
+from av.bitstream import BitStreamFilterContext
+from av.container import InputContainer, OutputContainer
+from av.format import Flags
+from av.packet import Packet
+from av.stream import Discard, Disposition
+from av.video.stream import VideoStream
+
+log = logging.getLogger("watchline.sinks.sound")
+
+_Timed = tuple[Fraction, "Packet[AudioStream]"]
+
+# What MPEG-TS has a stream type for: FFmpeg gives no answer for this container (not even H.264 is in its list).
+_TS_CODECS = frozenset({"aac", "aac_latm", "ac3", "dca", "eac3", "mp2", "mp2float", "mp3", "mp3float", "opus"})
+
+# Kept of what lies before the first picture: decoders need the codec's priming (AAC 21-48 ms, Opus 80 ms).
+_PRIMING_S = Fraction(1, 10)
+
+# FFmpeg's own limits for a step of the source's clock (`-dts_delta_threshold`, and 0.1 s backwards).
+_AHEAD_S = Fraction(10)
+_BACK_S = Fraction(-1, 10)
+
+# How far to look for the first picture: H.264 reorders at most 16; a stream without keyframes is given up.
+_REORDER = 17
+_PATIENCE = 1000
+
+
+def open_sound(path: str, output: OutputContainer) -> Sound | None:
+    """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
+    try:
+        origin_s = first_picture_s(path)
+        source = av.open(path)
+    except (OSError, av.FFmpegError, ValueError) as error:
+        log.warning("the sound of %s is left out: %s", path, reason(error))
+        return None
+    stream = source.streams.best("audio")
+    if not isinstance(stream, AudioStream):
+        source.close()
+        return None
+    if not _allowed(stream, output):
+        name = stream.codec_context.name if stream.codec_context else "its codec"
+        log.warning("the sound of %s is left out: %s cannot go into %s", path, name, output.format.name)
+        source.close()
+        return None
+    return Sound(path, source, stream, output, origin_s)
+
+
+class Sound:
+    """Copies one audio stream into `output`, moved so that the source's first picture (`origin_s`) is at nought.
+
+    Owned by the video file that it goes into, used under its lock; keeps `source` open until it is closed. A source
+    that breaks off ends the sound, with one log line, never the video.
+    """
+
+    def __init__(
+        self, path: str, source: InputContainer, stream: AudioStream, output: OutputContainer, origin_s: Fraction
+    ) -> None:
+        self._path = path
+        self._source = source
+        self._output = output
+        self._track = output.add_stream_from_template(stream)
+        # Elsewhere a long step is a true gap in the sound.
+        self._ahead_s = _AHEAD_S if Flags.ts_discont in Flags(source.format.flags) else None
+        for other in source.streams:
+            if other is not stream:
+                other.discard = Discard.all
+        self._packets = self._demux(stream, -origin_s, _unwrapped(stream, output))
+        self._next = next(self._packets, None)
+        if self._next is not None and self._next[1].has_sidedata("new_extradata"):
+            # The header of the output is written before the muxer sees the first packet.
+            self._track.codec_context.extradata = bytes(self._next[1].get_sidedata("new_extradata"))
+
+    def copy(self, until_s: Fraction | None) -> None:
+        """Copy what begins before `until_s`, time since the first picture; None: all that is left.
+
+        :raises OSError, av.FFmpegError: if the output cannot be written.
+        """
+        while self._next is not None and (until_s is None or self._next[0] < until_s):
+            packet = self._next[1]
+            packet.stream = self._track
+            self._output.mux_one(packet)
+            self._next = next(self._packets, None)
+
+    def close(self) -> None:
+        """Let the source go. Closing twice is fine."""
+        self._next = None
+        self._packets.close()
+        self._source.close()
+
+    def _demux(
+        self, stream: AudioStream, shift_s: Fraction, unwrap: BitStreamFilterContext | None
+    ) -> Generator[_Timed, None, None]:
+        """Packets with their time since the first picture, pts and dts moved accordingly, dts never going back."""
+        end_s: Fraction | None = None
+        try:
+            for packet in self._source.demux(stream):
+                if not packet.size or packet.pts is None:
+                    continue
+                tick_s = packet.time_base
+                start_s = packet.pts * tick_s + shift_s
+                if end_s is not None and self._jumped(start_s - end_s):
+                    shift_s += end_s - start_s
+                    start_s = end_s
+                end_s = start_s + (packet.duration or 0) * tick_s
+                if start_s >= -_PRIMING_S:
+                    packet.pts += round(shift_s / tick_s)
+                    packet.dts = packet.pts
+                    yield from ((start_s, ready) for ready in (unwrap.filter(packet) if unwrap else [packet]))
+        except (OSError, av.FFmpegError) as error:
+            log.warning("the sound of %s ends early: %s", self._path, reason(error))
+
+    def _jumped(self, step_s: Fraction) -> bool:
+        return step_s < _BACK_S or (self._ahead_s is not None and step_s > self._ahead_s)
+
+
+def first_picture_s(path: str) -> Fraction:
+    """Time, on the container's own clock, of the picture that a decoder shows first.
+
+    Not the stream's start time: a recording cut in the middle begins with packets that no decoder shows, and an edit
+    list hides some. It is the earliest packet from the first keyframe on that is not to be discarded.
+
+    :raises OSError, av.FFmpegError: if the file cannot be read.
+    """
+    with av.open(path) as source:
+        stream = _shown_stream(source)
+        if stream is None:
+            return Fraction(0)
+        times: list[int] = []
+        key: int | None = None
+        for count, packet in enumerate(source.demux(stream)):
+            if packet.pts is None:
+                continue
+            key = packet.pts if key is None and packet.is_keyframe else key
+            if key is not None and packet.pts >= key and not packet.is_discard:
+                times.append(packet.pts)
+            if len(times) == _REORDER or count == _PATIENCE:
+                break
+        return min(times, default=stream.start_time or 0) * (stream.time_base or Fraction(0))
+
+
+def _shown_stream(source: InputContainer) -> VideoStream | None:
+    """The video stream that Watchline reads: the default one, else the best; never an attached picture."""
+    streams = [s for s in source.streams.video if not s.disposition & Disposition.attached_pic]
+    default = [s for s in streams if s.disposition & Disposition.default]
+    best = source.streams.best("video")
+    if default:
+        return default[0]
+    return best if isinstance(best, VideoStream) and best in streams else next(iter(streams), None)
+
+
+def _allowed(stream: AudioStream, output: OutputContainer) -> bool:
+    """Whether the container takes the codec: a trial header says it (mov lists Opus and then refuses it)."""
+    if stream.codec_context is None:
+        return False
+    if output.format.name == "mpegts":
+        return stream.codec_context.name in _TS_CODECS
+    try:
+        with av.open(io.BytesIO(), "w", format=output.format.name) as trial:
+            trial.add_stream_from_template(stream)
+            trial.start_encoding()
+    except (av.FFmpegError, ValueError):
+        return False
+    return True
+
+
+def _unwrapped(stream: AudioStream, output: OutputContainer) -> BitStreamFilterContext | None:
+    """AAC from MPEG-TS has a header (ADTS) on each packet, which has to come off in other containers.
+
+    FFmpeg's muxers put this filter in by themselves; the mp4 muxer of PyAV 18.1 refuses such packets instead.
+    """
+    codec = stream.codec_context
+    wrapped = codec.name == "aac" and not codec.extradata_size
+    return BitStreamFilterContext("aac_adtstoasc", stream) if wrapped and output.format.name != "mpegts" else None
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong in a few words, without the name or the URL that PyAV puts into its own text."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,187 @@
+"""One window for the pictures of all streams, drawn by the main thread. (`display` says whether there can be one.)
+
+Lanes leave their pictures in a mailbox of one per stream. The main thread takes what is there, draws it and lets OpenCV
+work its events off; Qt wants all of that in one thread. Drawing gets a bounded share of a core, at most one eighth: a
+file that runs at 500 frames/s is not slowed down by being looked at, and a camera's pictures are drawn when they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import cv2
+
+from pipelines.frame import Frame, Picture
+from pipelines.sinks.display import display_there, require_display
+from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
+
+__all__ = ["Window", "WindowEvent", "display_there", "require_display"]
+
+WindowEvent = Literal["nothing", "quit", "pause"]
+"""What the person did: quit is q, Esc or the window's close button; pause is the space bar, to stop or to go on."""
+
+PUMP_S = 0.02
+"""Events are worked off at least this often: a window that does not answer for longer feels stuck."""
+REST = 7
+"""Draws are followed by this many times their own CPU time without one."""
+REST_S = 0.05
+"""And by no more than this, however slow the machine."""
+KEYS: dict[int, WindowEvent] = {ord("q"): "quit", ord("Q"): "quit", 27: "quit", ord(" "): "pause"}
+# Without KEEPRATIO: the mosaic keeps the aspect of every tile itself, and Qt then tells the size of the whole window.
+FLAGS = cv2.WINDOW_NORMAL | cv2.WINDOW_FREERATIO | cv2.WINDOW_GUI_NORMAL
+EMPTY: Size = (640, 360)
+"""What a picture is taken to be before there is one."""
+
+Ended = Callable[[float | None], None]
+
+
+class Window:
+    """A `Screen` with a tile for each stream. `offer` and `status`: any thread; all else: the main thread only."""
+
+    def __init__(
+        self,
+        title: str,
+        streams: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        screen: Size = (1280, 720),
+    ) -> None:
+        """streams: their tiles' order; others get a tile when they appear. screen: what `require_display` said."""
+        self._title = title
+        self._clock = clock
+        self._screen = screen
+        self._mosaic = Mosaic()
+        self._sized: Size | None = None
+        self._fitted = False
+        self._rest_until = 0.0
+        self._changed = threading.Condition()
+        self._mail: dict[str, tuple[Picture, Ended]] = {}
+        self._notes = dict.fromkeys(streams, "")
+        self._closed = False
+
+    def offer(self, frame: Frame, picture: Picture, ended: Ended) -> None:
+        """Leave a picture for the next draw. Never blocks; see `Screen`."""
+        with self._changed:
+            if self._closed:
+                displaced: Ended | None = ended
+            else:
+                displaced = self._mail[frame.stream][1] if frame.stream in self._mail else None
+                self._mail[frame.stream] = picture, ended
+                self._changed.notify()
+        if displaced is not None:
+            displaced(None)
+
+    def status(self, stream: str, text: str) -> None:
+        """Write `text`, such as "no signal 3 s", over the stream's tile until another is given; "" takes it away."""
+        with self._changed:
+            self._notes[stream] = text  # seen at the next pump
+
+    def refresh(self, wait_s: float) -> WindowEvent:
+        """Draw what has come, waiting up to `wait_s` for something, and say what the person did.
+
+        Returns after a draw, an action of the person, or `wait_s`. Once the window is gone: "quit", at once.
+        """
+        _check_thread()
+        end = self._clock() + wait_s
+        while not self._closed:
+            drew, event = self._step(end)
+            if drew or event != "nothing" or self._clock() >= end:
+                return event
+        return "quit"
+
+    def close(self) -> None:
+        """Destroy the window; pictures that were not drawn end with None. Closing twice is fine."""
+        _check_thread()
+        if self._sized is not None:
+            self._sized = None
+            with contextlib.suppress(cv2.error):  # the person may have closed it
+                cv2.destroyWindow(self._title)
+                cv2.pollKey()
+        self._shut()
+
+    def _shut(self) -> None:
+        with self._changed:
+            self._closed = True
+            left = list(self._mail.values())
+            self._mail.clear()
+        for _, ended in left:
+            ended(None)
+
+    def _step(self, end: float) -> tuple[bool, WindowEvent]:
+        """One round: wait a little, draw, work events off. True: something new was drawn."""
+        mail, notes = self._take(end)
+        drawn: float | None = None
+        began = time.thread_time()
+        try:
+            self._draw(mail, notes)
+            key = cv2.pollKey()  # here Qt paints
+            drawn = self._clock()
+        finally:
+            for _, ended in mail.values():
+                ended(drawn)
+        if mail and drawn is not None:
+            self._rest_until = drawn + min(REST * (time.thread_time() - began), REST_S)
+        if not self._visible():
+            self._shut()
+            return bool(mail), "quit"
+        return bool(mail), KEYS.get(key, "nothing")
+
+    def _take(self, end: float) -> tuple[dict[str, tuple[Picture, Ended]], dict[str, str]]:
+        """The waiting pictures, if any comes before the next pump and drawing is allowed; and all notes."""
+        now = self._clock()
+        pump = min(now + PUMP_S, end)
+        rest = min(self._rest_until, pump) - now
+        if rest > 0:
+            time.sleep(rest)  # not on the condition: every picture of a fast file would wake us
+        with self._changed:
+            if self._sized is not None:  # the first round opens the window at once
+                self._changed.wait_for(lambda: self._mail or self._closed, max(pump - self._clock(), 0))
+            if self._clock() < self._rest_until:
+                return {}, dict(self._notes)
+            mail, self._mail = self._mail, {}
+            return mail, dict(self._notes)
+
+    def _draw(self, mail: dict[str, tuple[Picture, Ended]], notes: dict[str, str]) -> None:
+        for stream, text in notes.items():
+            self._mosaic.note(stream, text)
+        for stream, (picture, _) in mail.items():
+            self._mosaic.show(stream, picture)
+        self._fit(next((picture for picture, _ in mail.values()), None))
+        if self._mosaic.draw():
+            cv2.imshow(self._title, self._mosaic.canvas)
+
+    def _fit(self, first: Picture | None) -> None:
+        """Open the window, give it the first picture's size unless the person already gave it one, and follow it."""
+        if self._sized is None:
+            cv2.namedWindow(self._title, FLAGS)
+            self._resize(EMPTY)
+        now = self._size()
+        if first is not None and not self._fitted:
+            self._fitted = True
+            if now == self._sized:
+                self._resize(shown_size(first))
+                now = self._sized
+        self._mosaic.resize(now)
+
+    def _resize(self, shown: Size) -> None:
+        self._sized = first_size(max(len(self._mosaic), 1), shown, self._screen)
+        cv2.resizeWindow(self._title, *self._sized)
+
+    def _visible(self) -> bool:
+        try:
+            return bool(cv2.getWindowProperty(self._title, cv2.WND_PROP_VISIBLE) >= 1)
+        except cv2.error:  # so it answers once the last window is closed
+            return False
+
+    def _size(self) -> Size:
+        _, _, width, height = cv2.getWindowImageRect(self._title)
+        return max(width, 1), max(height, 1)
+
+
+def _check_thread() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("the window belongs to the main thread")

@@ -1,0 +1,148 @@
+"""Packets -> captures: one decoder in one thread, its pictures as planes, and which of them cannot be trusted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import av.error
+from av.codec.context import ThreadType
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from pipelines.errors import SourceError
+from pipelines.frame import Capture, StreamInfo
+from pipelines.sources.pixels import Pixels
+from pipelines.sources.source import Watch
+from pipelines.sources.timeline import Timeline
+
+REFRESH = 250
+"""Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
+another one, and have renewed the whole picture by then."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    """Packets from `first` on are damaged, until the clean key packet `healed` with presentation time `healed_pts`."""
+
+    first: int
+    healed: int | None = None
+    healed_pts: int | None = None
+
+
+class Trust:
+    """Which pictures may be labelled.
+
+    From a refused or flagged packet on, until the next clean key packet, every picture may be smeared, whether the decoder
+    flags it or not. In presentation order: what is shown before the key picture but decoded after it (an open group of
+    pictures) leans on the damaged ones too. Before the first key packet nothing is clean.
+    """
+
+    def __init__(self) -> None:
+        self._faults: list[_Fault] = []
+        self._seen_key = False
+
+    def packet(self, index: int, packet: Packet) -> None:
+        """Look at a packet before it is decoded."""
+        if packet.is_corrupt:
+            self.damaged(index)
+            return
+        if packet.is_keyframe:
+            self._seen_key = True
+            for fault in self._faults:
+                if fault.healed is None:
+                    fault.healed, fault.healed_pts = index, packet.pts
+        elif not self._seen_key:
+            self._seen_key = True
+            self.damaged(index)
+
+    def damaged(self, index: int) -> None:
+        """The packet could not be decoded, is flagged, or others before it are missing."""
+        if not self._faults or self._faults[-1].healed is not None:
+            self._faults.append(_Fault(index))
+
+    def corrupt(self, index: int, pts: int | None) -> bool:
+        """Whether the picture that packet `index` made cannot be trusted."""
+        self._faults = [f for f in self._faults if index - (f.healed if f.healed is not None else f.first) < REFRESH]
+        return any(self._touched(f, index, pts) for f in self._faults)
+
+    @staticmethod
+    def _touched(fault: _Fault, index: int, pts: int | None) -> bool:
+        if index < fault.first:
+            return False
+        if fault.healed is None or index < fault.healed:
+            return True
+        return pts is not None and fault.healed_pts is not None and pts < fault.healed_pts
+
+
+def decoded(
+    packets: Iterable[Packet],
+    stream: VideoStream,
+    *,
+    stop: threading.Event,
+    watch: Watch,
+    info: StreamInfo,
+    timeline: Timeline,
+    threads: int = 1,
+    silence_s: float | None = None,
+    gaps: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Capture]:
+    """Decode a stream's packets. The packets' iterator may raise; what is inside the decoder is then lost.
+
+    threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp.
+    silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
+    gaps: asked after each packet whether the transport has lost something before it.
+
+    :raises SourceError: after `silence_s`.
+    """
+    context = stream.codec_context
+    context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
+    context.thread_count = threads
+    context.copy_opaque = True
+    trust, pixels = Trust(), Pixels()
+    last_s = clock()
+    for index, packet in enumerate(packets):
+        if stop.is_set():
+            return
+        arrived_s = clock()
+        if packet.stream_index == stream.index:
+            packet.opaque = index
+            trust.packet(index, packet)
+            if gaps():
+                trust.damaged(index)
+            try:
+                frames = packet.decode()
+            except (av.error.InvalidDataError, av.error.PatchWelcomeError, av.error.BugError) as error:
+                trust.damaged(index)
+                watch.decode_error(f"a packet could not be decoded ({error.strerror})")
+                frames = []
+            for frame in frames:
+                assert isinstance(frame, av.VideoFrame)
+                made_by = frame.opaque if isinstance(frame.opaque, int) else index
+                corrupt = frame.is_corrupt or trust.corrupt(made_by, frame.pts)
+                if frame.is_corrupt:
+                    trust.damaged(made_by)
+                picture = pixels.picture(frame, stream.sample_aspect_ratio)
+                last_s = clock()
+                yield Capture(picture, timeline.seconds(frame.pts), arrived_s, last_s, info, corrupt)
+        if silence_s is not None and clock() - last_s > silence_s:
+            raise SourceError(f"no picture for {silence_s:g} s")
+
+
+def stream_info(stream: VideoStream, sound: str | None = None) -> StreamInfo:
+    """What the container says of the stream."""
+    rate = stream.average_rate or stream.guessed_rate
+    duration_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
+    return StreamInfo(
+        time_base=Fraction(stream.time_base) if stream.time_base else None,
+        rate=Fraction(rate) if rate else None,
+        frames=stream.frames or (round(duration_s * rate) if duration_s and rate else None),
+        duration_s=duration_s,
+        sound=sound,
+    )
+

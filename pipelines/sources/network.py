@@ -1,0 +1,76 @@
+"""Video from the network that is not RTSP: over HTTP(S) a file that has an end or a live stream (MJPEG cameras, HLS,
+transport streams); over TCP, UDP, RTMP and SRT live streams."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from pipelines.errors import SourceError
+from pipelines.frame import Capture
+from pipelines.sources.address import shown
+from pipelines.sources.decode import decoded, stream_info
+from pipelines.sources.file import indexed
+from pipelines.sources.opening import Limits, opened
+from pipelines.sources.source import Watch
+from pipelines.sources.timeline import Timeline
+
+SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
+REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
+"""A playlist from the network never reads a file of this machine."""
+PLAYLISTS = ("mpegurl", "m3u")
+
+
+def has_end(url: str, limits: Limits) -> bool:
+    """Whether the server offers a file: it states a length, and it is no playlist that is still being written.
+
+    A server that does not answer yet counts as live: it is tried again later. Credentials in the URL go along.
+    """
+    try:
+        request = _request(url)
+        with urllib.request.urlopen(request, timeout=limits.open_s) as answer:
+            kind = answer.headers.get_content_type()
+            if any(word in kind for word in PLAYLISTS) or url.split("?")[0].endswith((".m3u8", ".m3u")):
+                return b"#EXT-X-ENDLIST" in answer.read(1 << 20)
+            return answer.headers.get("Content-Length") is not None and not kind.startswith("multipart/")
+    except (OSError, ValueError, urllib.error.URLError):
+        return False
+
+
+def _request(url: str) -> urllib.request.Request:
+    from base64 import b64encode
+    from urllib.parse import unquote, urlsplit, urlunsplit
+
+    parts = urlsplit(url)
+    bare = urlunsplit((parts.scheme, parts.netloc.rsplit("@", 1)[-1], parts.path, parts.query, ""))
+    request = urllib.request.Request(bare)
+    if parts.username is not None:
+        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", "Basic " + b64encode(secret.encode()).decode())
+    return request
+
+
+class NetworkSource:
+    """One session. A live one ends with SourceError when the server ends it, a file just ends."""
+
+    def __init__(self, url: str, *, live: bool, limits: Limits | None = None, threads: int = 1) -> None:
+        self.live = live
+        self._url = url
+        self._limits = limits or Limits()
+        self._threads = 1 if live else threads
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        options = dict(REMOTE)
+        if self.live:
+            # Enough of a stream to see its size, no more: what is read while probing is old when it is decoded.
+            options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
+        with opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream):
+            info = stream_info(stream)
+            yield from decoded(
+                container.demux(stream), stream, stop=stop, watch=watch, info=info, threads=self._threads,
+                timeline=Timeline(info, leaps=indexed(container)), silence_s=self._limits.read_s if self.live else None,
+            )  # fmt: skip
+        if self.live and not stop.is_set():
+            raise SourceError(f"{shown(self._url)}: the server ended the stream")

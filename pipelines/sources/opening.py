@@ -1,0 +1,107 @@
+"""Opening and reading with FFmpeg: time limits, stops, and errors that a person understands."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import av.error
+from av.container import InputContainer
+from av.video.stream import VideoStream
+
+from pipelines.errors import SourceError
+from pipelines.sources.address import shown
+from pipelines.sources.interrupt import interruptible
+
+PERMANENT: dict[type[Exception], str] = {
+    av.error.HTTPUnauthorizedError: "401: user or password is missing or wrong",
+    av.error.HTTPForbiddenError: "403: access is forbidden for this user",
+    av.error.HTTPNotFoundError: "404: there is no such stream on that server",
+    av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
+    av.error.DemuxerNotFoundError: "the format is unknown",
+}
+DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that opening and waiting for the next picture may take."""
+
+    open_s: float = 10.0
+    read_s: float = 5.0
+
+
+@contextlib.contextmanager
+def opened(
+    address: str,
+    *,
+    stop: threading.Event,
+    limits: Limits,
+    options: Mapping[str, str] | None = None,
+    format: str | None = None,
+    file: Any = None,
+) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open `address` (or the binary `file` that stands for it) and its best video stream; close both in this thread.
+
+    :raises SourceError: if it cannot be opened, or has no video.
+    """
+    with interruptible(stop):
+        try:
+            container = av.open(
+                file if file is not None else address,
+                format=format,
+                options=dict(options or {}),
+                timeout=(limits.open_s, limits.read_s),
+                metadata_errors="replace",
+            )
+        except (OSError, av.error.FFmpegError, ValueError) as error:
+            if stop.is_set():
+                raise SourceError(f"{shown(address)}: stopped while opening") from None
+            raise _explained(address, error, limits.open_s) from None
+        try:
+            yield container, best_video(container, address)
+        except (av.error.FFmpegError, OSError) as error:
+            if stop.is_set():
+                return
+            raise _explained(address, error, limits.read_s) from None
+        finally:
+            container.close()
+
+
+def best_video(container: InputContainer, address: str) -> VideoStream:
+    """The default video stream, else the largest; never an attached picture.
+
+    :raises SourceError: if there is none.
+    """
+    streams = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+    streams = [s for s in streams if s.codec_context is not None]
+    if not streams:
+        raise SourceError(f"no video stream in {shown(address)}; a video or picture is needed", permanent=True)
+    default = [s for s in streams if s.disposition & av.stream.Disposition.default]
+    return max(default or streams, key=lambda s: (s.width or 0) * (s.height or 0))
+
+
+def _explained(address: str, error: Exception, limit_s: float) -> SourceError:
+    """One line about an error of FFmpeg. Its own text is not used: it quotes the address, password and all."""
+    name = shown(address)
+    if isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
+        return SourceError(f"{name}: nothing came within {limit_s:g} s")
+    for kind, text in PERMANENT.items():
+        if isinstance(error, kind):
+            return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    if isinstance(error, av.error.InvalidDataError | ValueError):
+        return SourceError(f"cannot read {name}: no video that can be decoded, or an incomplete file (no moov)", permanent=True)
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+        return SourceError(f"cannot read {name}: {reason}", permanent=True)
+    return SourceError(f"{name}: {reason}")
+
+
+def file_address(path: Path) -> str:
+    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
+    return f"file:{path}"

@@ -1,0 +1,61 @@
+"""Decoder frames -> pictures. yuv420p planes are taken as they are; every other pixel format is converted once, here."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal, cast
+
+import av
+import numpy as np
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+
+from pipelines.frame import Matrix, Picture
+from pipelines.planes import COLORSPACES, plane_array
+
+MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
+"""AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
+PLAIN = ("yuv420p", "yuvj420p")
+EXACT = (
+    Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+)
+
+
+class Pixels:
+    """Keeps the converter of one source. Thread: the source's."""
+
+    def __init__(self) -> None:
+        self._converter = VideoReformatter()
+
+    def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
+        """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
+        matrix = MATRICES.get(int(frame.colorspace), "bt601")
+        full_range = frame.color_range == ColorRange.JPEG or frame.format.name.startswith("yuvj")
+        rotation, mirrored = _turn(frame)
+        if frame.format.name not in PLAIN:
+            frame, full_range = self._converted(frame, matrix, full_range)
+        y, u, v = (plane_array(p) for p in frame.planes)
+        return Picture(y, u, v, matrix, full_range, rotation, mirrored, aspect or Fraction(1))
+
+    def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
+        # RGB has no range of its own: it becomes full range, which keeps all of its levels.
+        full = full_range or frame.format.is_rgb or frame.format.name.startswith(("gray", "pal8", "mono", "ya"))
+        converted = self._converter.reformat(
+            frame, format="yuv420p", interpolation=EXACT, threads=1,
+            src_colorspace=COLORSPACES[matrix], dst_colorspace=COLORSPACES[matrix],
+            src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
+        )  # fmt: skip
+        return converted, full
+
+
+def _turn(frame: av.VideoFrame) -> tuple[Literal[0, 90, 180, 270], bool]:
+    """Degrees clockwise and whether left and right swap after that, from the display matrix (ISO 14496-12, 8.2.2)."""
+    data = cast(bytes | None, frame.side_data.get("DISPLAYMATRIX"))
+    if data is None:
+        return 0, False
+    a, b, _, c, d = (int(x) for x in np.frombuffer(data, "<i4")[:5])
+    mirrored = a * d - b * c < 0
+    if mirrored:
+        a, c = -a, -c
+    turn = round(np.degrees(np.arctan2(b, a)) / 90) % 4 * 90
+    return cast(Literal[0, 90, 180, 270], turn), mirrored

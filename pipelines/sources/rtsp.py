@@ -1,0 +1,79 @@
+"""Cameras over RTSP, read with FFmpeg.
+
+Its demuxer hands a picture out when the next one begins: one frame period that no clock in here can see. The options
+keep it from adding more. They were tried one by one on a 720p 25 fps camera, age of the decoded picture, p50 / p99 in ms:
+defaults 127 / 221; without probing, buffering and frame threads 45 / 47.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Literal
+
+import av.logging
+
+from pipelines.errors import SourceError
+from pipelines.frame import Capture
+from pipelines.sources.address import shown
+from pipelines.sources.decode import decoded, stream_info
+from pipelines.sources.opening import Limits, opened
+from pipelines.sources.source import Watch
+from pipelines.sources.timeline import Timeline
+
+Transport = Literal["tcp", "udp"]
+LOST = ("missed", "RTP: dropping")
+"""Words of FFmpeg's log line about packets that never came: the only place where it says so."""
+
+
+class RtspSource:
+    """One session with a camera; it ends with SourceError when the camera goes away or shows nothing for the read limit."""
+
+    live = True
+
+    def __init__(self, url: str, *, transport: Transport = "tcp", limits: Limits | None = None) -> None:
+        self._url = url
+        self._transport = transport
+        self._limits = limits or Limits()
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        options = {
+            "rtsp_transport": self._transport,
+            "allowed_media_types": "video",
+            "fflags": "nobuffer",
+            "analyzeduration": "0",
+            "probesize": "32",
+            # Reordering would hold back each packet for a while; a late one is a lost one.
+            "reorder_queue_size": "0",
+            "max_delay": "0",
+            "timeout": str(int(1e6 * self._limits.read_s)),
+        }
+        _listen_for_losses()
+        with (
+            av.logging.Capture(local=True) as lines,
+            opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream),
+        ):
+            info = stream_info(stream)
+
+            def gaps() -> bool:
+                lost = any(word in line for _, _, line in lines for word in LOST)
+                lines.clear()
+                return lost
+
+            yield from decoded(
+                container.demux(stream), stream, stop=stop, watch=watch, info=info, gaps=gaps,
+                timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
+            )  # fmt: skip
+        if not stop.is_set():
+            raise SourceError(f"{shown(self._url)}: the camera ended the stream")
+
+
+def _listen_for_losses() -> None:
+    """FFmpeg's lines come only while some level is set; outside of a capture they go nowhere."""
+    logger = logging.getLogger("libav")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+        av.logging.set_skip_repeated(False)
+        av.logging.set_level(av.logging.WARNING)

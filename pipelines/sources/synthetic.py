@@ -1,0 +1,62 @@
+"""A camera without a camera: numbered pictures, paced by an open loop, whatever the pipeline does with them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from pipelines.errors import UsageError
+from pipelines.frame import Capture, Picture, StreamInfo
+from pipelines.sources.source import Watch
+
+FIRST, LEVELS = 16, 220
+"""Frame N has the luma 16 + N mod 220: `--model probe` reads its number."""
+PATTERN = re.compile(r"synthetic:(\d+)x(\d+)@(\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """What `synthetic:WxH@FPS` asks for."""
+
+    width: int
+    height: int
+    fps: float
+
+    @classmethod
+    def parse(cls, text: str) -> Synthetic:
+        """:raises UsageError: if it is not of that form."""
+        match = PATTERN.fullmatch(text)
+        size = [int(n) for n in match.groups()[:2]] if match else [0, 0]
+        fps = float(match[3]) if match else 0.0
+        if not all(2 <= n <= 8192 for n in size) or not 0 < fps <= 1000:
+            raise UsageError(f"{text!r} is no synthetic source; write synthetic:WxH@FPS, e.g. synthetic:640x360@25")
+        return cls(size[0], size[1], fps)
+
+
+class SyntheticSource:
+    """Frame i is due at start + i / fps. Late frames are not left out: the pipeline has to cope."""
+
+    live = True
+
+    def __init__(self, spec: Synthetic, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec = spec
+        self._clock = clock
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        spec = self._spec
+        period_s = 1 / spec.fps
+        rate = Fraction(spec.fps).limit_denominator(1001)
+        info = StreamInfo(time_base=Fraction(1, 90000), rate=rate)
+        u, v = (np.full(((spec.height + 1) // 2, (spec.width + 1) // 2), 128, np.uint8) for _ in range(2))
+        start_s, index = self._clock(), 0
+        while not stop.wait(max(start_s + index * period_s - self._clock(), 0.0)):
+            arrived_s = self._clock()
+            y = np.full((spec.height, spec.width), FIRST + index % LEVELS, np.uint8)
+            yield Capture(Picture(y, u, v), index * period_s, arrived_s, self._clock(), info)
+            index += 1

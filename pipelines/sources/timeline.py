@@ -1,0 +1,54 @@
+"""Presentation times as a person expects them: from 0, strictly rising, whatever the container says."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from pipelines.frame import StreamInfo
+
+JUMP_S = 10.0
+"""A step ahead of more than this is a broken clock in a format without an index: a stream's clock was set, or two
+recordings were joined. In a file with an index it is a long still picture."""
+DEFAULT_RATE = Fraction(25)
+
+
+class Timeline:
+    """Media time of one session.
+
+    A frame without a time gets the next one by the rate. A time that goes back, or leaps ahead where `leaps` are not
+    believed, goes on one period after the last; the offset that this needs holds for what follows, and is taken back as
+    soon as the first clock fits again: one wrong stamp shifts nothing.
+    """
+
+    def __init__(self, info: StreamInfo, *, leaps: bool) -> None:
+        self._time_base = info.time_base
+        self._period = 1 / (info.rate or DEFAULT_RATE)
+        self._leaps = leaps
+        self._origin: Fraction | None = None
+        self._offset = Fraction(0)
+        self._last: Fraction | None = None
+
+    def seconds(self, pts: int | None) -> float | None:
+        """Seconds since the session's first frame."""
+        self._last = self._next(pts)
+        return float(self._last)
+
+    def _next(self, pts: int | None) -> Fraction:
+        expected = self._last + self._period if self._last is not None else Fraction(0)
+        if pts is None or self._time_base is None:
+            return expected
+        stamp = pts * self._time_base
+        if self._origin is None:
+            self._origin = stamp - expected
+        for offset in (Fraction(0), self._offset):
+            t = stamp - self._origin + offset
+            if self._fits(t):
+                self._offset = offset
+                return t
+        self._offset = expected - (stamp - self._origin)
+        return expected
+
+    def _fits(self, t: Fraction) -> bool:
+        if self._last is None:
+            return True
+        return t > self._last and (self._leaps or t - self._last <= JUMP_S)

@@ -1,0 +1,49 @@
+"""A camera at this machine, through Video4Linux."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.errors import SourceError
+from pipelines.frame import Capture
+from pipelines.sources.decode import decoded, stream_info
+from pipelines.sources.opening import Limits, opened
+from pipelines.sources.source import Watch
+from pipelines.sources.timeline import Timeline
+
+
+class WebcamSource:
+    """One session with /dev/videoN."""
+
+    live = True
+
+    def __init__(self, device: Path, *, limits: Limits | None = None) -> None:
+        self._device = device
+        self._limits = limits or Limits()
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        check_device(self._device)
+        options = {"fflags": "nobuffer"}
+        with opened(str(self._device), stop=stop, limits=self._limits, options=options, format="v4l2") as (
+            container,
+            stream,
+        ):
+            info = stream_info(stream)
+            yield from decoded(
+                container.demux(stream), stream, stop=stop, watch=watch, info=info,
+                timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
+            )  # fmt: skip
+        if not stop.is_set():
+            raise SourceError(f"{self._device}: the camera went away")
+
+
+def check_device(device: Path) -> None:
+    """:raises SourceError: if there is no such device, or this user may not read it."""
+    if not device.exists():
+        there = sorted(str(p) for p in Path("/dev").glob("video*"))
+        raise SourceError(f"no camera at {device}; there is: {', '.join(there) or 'none'}", permanent=True)
+    if not os.access(device, os.R_OK):
+        raise SourceError(f"{device} may not be read by this user; add the user to the group video", permanent=True)
