@@ -59,9 +59,9 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 # Sources.
 
 
-def make_source(stream: StreamPlan, settings: Settings) -> Source:
-    """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing but, for an
-    address over HTTP, asks the server whether it is a file."""
+def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
+    """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
+    see whether what an address over HTTP offers is a file; that may take as long as the open limit."""
     limits = Limits(settings.open_timeout, settings.read_timeout)
     decoders = max(1, cores() // 2)
     if stream.kind == "file":
@@ -70,7 +70,7 @@ def make_source(stream: StreamPlan, settings: Settings) -> Source:
         return _paced(ImagesSource(stream.pictures), settings)
     if stream.kind == "synthetic":
         return SyntheticSource(Synthetic.parse(stream.address))
-    if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits):
+    if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits, stop):
         return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=decoders), settings)
 
     def session() -> Source:
@@ -116,7 +116,7 @@ def make_model(settings: Settings, done: Callable[[int, float], None]) -> Model:
     if settings.model == models.PROBE:
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
-        return _model(settings, engine, ProbePreprocess(), names, None, "probe: the answer is the mean luma", done)
+        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", done)
     return _network(settings, labels, done)
 
 

@@ -115,7 +115,7 @@ def _reach(text: str, transport: str) -> tuple[str, bool]:
         began_s = time.monotonic()
         try:
             stream = plan(settings)[0]
-            captures = build.make_source(stream, settings).frames(stop, Unheard())
+            captures = build.make_source(stream, settings, stop).frames(stop, Unheard())
             for capture in captures:
                 width, height = capture.picture.upright_size
                 rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""

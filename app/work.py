@@ -109,12 +109,10 @@ class Work:
         """Cameras have a thread each from now on; files share as many as are to be worked on at once."""
         files: deque[StreamPlan] = deque()
         for stream in self.streams:
-            source = build.make_source(stream, self._settings)
-            if source.live:
-                lane = self._lane(stream, source, model)
-                crew.start(f"lane:{stream.name}", lambda lane=lane: lane.run(crew))  # type: ignore[misc]
-            else:
+            if stream.kind in ("file", "images") and not self._settings.realtime:
                 files.append(stream)
+            else:
+                crew.start(f"lane:{stream.name}", lambda s=stream: self._run_lane(s, crew, model))  # type: ignore[misc]
         jobs = self._settings.jobs or build.cores()
         # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
         named = sum(not s.found for s in files)
@@ -128,9 +126,12 @@ class Work:
             except IndexError:
                 return
             threading.current_thread().name = f"lane:{stream.name}"
-            lane = self._lane(stream, build.make_source(stream, self._settings), model)
-            lane.run(crew)
-            self._close_lane(lane)
+            self._run_lane(stream, crew, model)
+
+    def _run_lane(self, stream: StreamPlan, crew: Crew, model: build.Model) -> None:
+        lane = self._lane(stream, build.make_source(stream, self._settings, self._stop), model)
+        lane.run(crew)
+        self._close_lane(lane)
 
     def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
         live = source.live

@@ -128,8 +128,9 @@ class Lane:
                 else:
                     self.complete = not self._stop.is_set()
         except SourceError as error:
-            self.error = error
-            self.ledger.fault(str(error))
+            if not self._stop.is_set():
+                self.error = error
+                self.ledger.fault(str(error))
         except Closed:
             pass  # the lane has ended with an error of its own, which says why
         finally:

@@ -68,8 +68,8 @@ class Profile:
 
     @property
     def best_batch(self) -> int:
-        """The smallest batch in which a frame costs hardly more than in the cheapest one."""
-        cost = {b: self._median[b - 1] / b for b in range(1, self.max_batch + 1)}
+        """The smallest measured size in which a frame costs hardly more than in the cheapest one."""
+        cost = {b: self._median[b - 1] / b for b in self.table if b <= self.max_batch}
         least = min(cost.values())
         return next(b for b in cost if cost[b] <= GOOD_ENOUGH * least)
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import av
 import av.error
-from av.codec.context import ThreadType
+from av.codec.context import Flags, ThreadType
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -104,6 +104,9 @@ def decoded(
     context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
     context.thread_count = threads
     context.copy_opaque = True
+    # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
+    # pictures is alive, which may send its next key picture later than the read limit.
+    context.flags |= Flags.output_corrupt
     trust, pixels = Trust(), Pixels()
     last_s = clock()
     for index, packet in enumerate(packets):

@@ -4,8 +4,6 @@ transport streams); over TCP, UDP, RTMP and SRT live streams."""
 from __future__ import annotations
 
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 from pipelines.errors import SourceError
@@ -20,36 +18,20 @@ from pipelines.sources.timeline import Timeline
 SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
 REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
 """A playlist from the network never reads a file of this machine."""
-PLAYLISTS = ("mpegurl", "m3u")
 
 
-def has_end(url: str, limits: Limits) -> bool:
-    """Whether the server offers a file: it states a length, and it is no playlist that is still being written.
+def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:
+    """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
 
-    A server that does not answer yet counts as live: it is tried again later. Credentials in the URL go along.
+    A server that does not answer yet counts as live: it is tried again later. Takes as long as opening may.
     """
     try:
-        request = _request(url)
-        with urllib.request.urlopen(request, timeout=limits.open_s) as answer:
-            kind = answer.headers.get_content_type()
-            if any(word in kind for word in PLAYLISTS) or url.split("?")[0].endswith((".m3u8", ".m3u")):
-                return b"#EXT-X-ENDLIST" in answer.read(1 << 20)
-            return answer.headers.get("Content-Length") is not None and not kind.startswith("multipart/")
-    except (OSError, ValueError, urllib.error.URLError):
+        with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
+            if "hls" in container.format.name:
+                return container.duration is not None
+            return container.size > 0
+    except SourceError:
         return False
-
-
-def _request(url: str) -> urllib.request.Request:
-    from base64 import b64encode
-    from urllib.parse import unquote, urlsplit, urlunsplit
-
-    parts = urlsplit(url)
-    bare = urlunsplit((parts.scheme, parts.netloc.rsplit("@", 1)[-1], parts.path, parts.query, ""))
-    request = urllib.request.Request(bare)
-    if parts.username is not None:
-        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_header("Authorization", "Basic " + b64encode(secret.encode()).decode())
-    return request
 
 
 class NetworkSource:

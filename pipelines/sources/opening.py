@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import av
 import av.error
@@ -50,8 +53,13 @@ def opened(
 
     :raises SourceError: if it cannot be opened, or has no video.
     """
+    name = shown(address).removeprefix("file:")
+    remote = "://" in address
     with interruptible(stop):
+        began_s = time.monotonic()
         try:
+            if remote:
+                _find_host(address, name)
             container = av.open(
                 file if file is not None else address,
                 format=format,
@@ -60,20 +68,33 @@ def opened(
                 metadata_errors="replace",
             )
         except (OSError, av.error.FFmpegError, ValueError) as error:
-            if stop.is_set():
-                raise SourceError(f"{shown(address)}: stopped while opening") from None
-            raise _explained(address, error, limits.open_s) from None
+            # An open that was interrupted by its time limit ends as invalid data, too.
+            late = time.monotonic() - began_s >= limits.open_s
+            raise _explained(name, error, limits.open_s, late=late, remote=remote) from None
         try:
-            yield container, best_video(container, address)
+            yield container, best_video(container, name)
         except (av.error.FFmpegError, OSError) as error:
             if stop.is_set():
                 return
-            raise _explained(address, error, limits.read_s) from None
+            raise _explained(name, error, limits.read_s, late=False, remote=remote) from None
         finally:
             container.close()
 
 
-def best_video(container: InputContainer, address: str) -> VideoStream:
+def _find_host(address: str, name: str) -> None:
+    """FFmpeg does not say so when it is the host's name that nobody knows.
+
+    :raises SourceError: then; permanent, unless it is the name server that did not answer.
+    """
+    host = urlsplit(address).hostname
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        again = error.errno == socket.EAI_AGAIN
+        raise SourceError(f"{name}: the host {host!r} is not known ({error.strerror})", permanent=not again) from None
+
+
+def best_video(container: InputContainer, name: str) -> VideoStream:
     """The default video stream, else the largest; never an attached picture.
 
     :raises SourceError: if there is none.
@@ -81,24 +102,24 @@ def best_video(container: InputContainer, address: str) -> VideoStream:
     streams = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
     streams = [s for s in streams if s.codec_context is not None]
     if not streams:
-        raise SourceError(f"no video stream in {shown(address)}; a video or picture is needed", permanent=True)
+        raise SourceError(f"no video stream in {name}; a video or picture is needed", permanent=True)
     default = [s for s in streams if s.disposition & av.stream.Disposition.default]
     return max(default or streams, key=lambda s: (s.width or 0) * (s.height or 0))
 
 
-def _explained(address: str, error: Exception, limit_s: float) -> SourceError:
+def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remote: bool) -> SourceError:
     """One line about an error of FFmpeg. Its own text is not used: it quotes the address, password and all."""
-    name = shown(address)
-    if isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
+    if late or isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
         return SourceError(f"{name}: nothing came within {limit_s:g} s")
     for kind, text in PERMANENT.items():
         if isinstance(error, kind):
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | ValueError):
-        return SourceError(f"cannot read {name}: no video that can be decoded, or an incomplete file (no moov)", permanent=True)
+        what = "no video that can be decoded" + ("" if remote else ", or an incomplete file (no moov)")
+        return SourceError(f"cannot read {name}: {what}", permanent=not remote)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-        return SourceError(f"cannot read {name}: {reason}", permanent=True)
+        return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")
 
 

@@ -40,7 +40,6 @@ class RtspSource:
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
         options = {
             "rtsp_transport": self._transport,
-            "allowed_media_types": "video",
             "fflags": "nobuffer",
             "analyzeduration": "0",
             "probesize": "32",
@@ -49,6 +48,8 @@ class RtspSource:
             "max_delay": "0",
             "timeout": str(int(1e6 * self._limits.read_s)),
         }
+        # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a
+        # client that leaves one of its tracks out.
         _listen_for_losses()
         with (
             av.logging.Capture(local=True) as lines,

@@ -1,0 +1,91 @@
+"""Numbered frames as a lane would hand them to a sink, and what a file written from them says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from pipelines.frame import Frame, Picture, StreamInfo, Trace
+from pipelines.sinks.video import VideoFile
+from tests.media import grey, level, luma, number_of
+
+Times = Sequence[Fraction | float | None]
+
+VFR = [Fraction(n, 30) for n in range(60)] + [Fraction(60 + 5 * n, 30) for n in range(12)]
+NTSC = [Fraction(1001 * n, 30000) for n in range(60)]
+
+
+def picture(number: int, size: tuple[int, int] = (64, 64), **kind: Any) -> Picture:
+    """A grey picture that says its number."""
+    return Picture(*grey(level(number), size), **kind)
+
+
+def noise(number: int, size: tuple[int, int] = (160, 120)) -> Picture:
+    """A picture that no encoder makes small."""
+    rng = np.random.default_rng(number)
+    width, height = size
+    shapes = ((height, width), (height // 2, width // 2), (height // 2, width // 2))
+    return Picture(*(rng.integers(16, 236, shape, dtype=np.uint8) for shape in shapes))
+
+
+def frame(
+    number: int, pts_s: Fraction | float | None, info: StreamInfo, session: int = 0, arrived_s: float = 0
+) -> Frame:
+    """A frame whose own picture does not matter: sinks are given the annotated one."""
+    time_s = None if pts_s is None else float(pts_s)
+    return Frame("door", session, number, picture(0), time_s, info, Trace(arrived_s, arrived_s))
+
+
+def play(sink: VideoFile, times: Times, info: StreamInfo | None = None, session: int = 0, first: int = 0) -> None:
+    """Show one numbered picture for each time."""
+    for number, time_s in enumerate(times, first):
+        sink.show(frame(number, time_s, info or StreamInfo(), session), picture(number))
+
+
+def replay(sink: VideoFile, source: Path) -> None:
+    """Show every picture of a real file, with the times and hints that a source takes from it."""
+    with av.open(str(source)) as container:
+        stream = container.streams.video[0]
+        info = StreamInfo(stream.time_base, stream.average_rate, sound=str(source))
+        start = None
+        for number, image in enumerate(container.decode(stream)):
+            assert image.pts is not None
+            start = image.pts if start is None else start
+            planes = [np.frombuffer(memoryview(p), np.uint8).reshape(p.height, p.line_size) for p in image.planes]
+            y, u, v = (rows[:, : p.width] for rows, p in zip(planes, image.planes, strict=True))
+            sink.show(frame(number, (image.pts - start) * image.time_base, info), Picture(y, u, v))
+
+
+def decoded(path: Path) -> Iterator[tuple[Fraction, int]]:
+    """Time since nought of the container, and number, of every frame."""
+    with av.open(str(path)) as container:
+        for image in container.decode(video=0):
+            assert image.pts is not None
+            yield image.pts * image.time_base, number_of(luma(image))
+
+
+def times(path: Path) -> list[Fraction]:
+    return [time_s for time_s, _ in decoded(path)]
+
+
+def numbers(path: Path) -> list[int]:
+    return [number for _, number in decoded(path)]
+
+
+def packets(path: Path, kind: str = "audio") -> list[tuple[Fraction, bytes]]:
+    """Time and payload of every packet."""
+    with av.open(str(path)) as container:
+        stream = container.streams.best(kind)  # type: ignore[arg-type]
+        if stream is None:
+            return []
+        return [(p.pts * p.time_base, bytes(p)) for p in container.demux(stream) if p.size and p.pts is not None]
+
+
+def apart(found: Iterable[Fraction], wanted: Iterable[Fraction | float]) -> float:
+    """The largest difference in seconds; fails if the lengths differ."""
+    return max(abs(float(a) - float(b)) for a, b in zip(found, wanted, strict=True))

@@ -1,0 +1,283 @@
+"""The sound of a file beside its annotated video: the same packets, in step with the pictures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from pipelines.frame import StreamInfo
+from pipelines.sinks.sound import first_picture_s
+from pipelines.sinks.video import VideoFile, VideoOptions
+from tests.media import numbered
+from tests.sinks.feed import frame, numbers, packets, picture, play, replay, times
+
+ROOT = Path(__file__).parents[2]
+
+
+def remuxed(
+    source: Path, path: Path, shift: dict[str, Fraction] | None = None, skip: dict[str, int] | None = None
+) -> Path:
+    """The same packets in another container, each kind later by `shift` seconds, without its first `skip` packets."""
+    with av.open(str(source)) as old, av.open(str(path), "w") as new:
+        streams = {s: new.add_stream_from_template(s, opaque=True) for s in old.streams}
+        left = dict(skip or {})
+        for packet in old.demux():
+            kind = packet.stream.type
+            left[kind] = left.get(kind, 0) - 1
+            if packet.dts is None or packet.pts is None or left[kind] >= 0:
+                continue
+            ticks = round((shift or {}).get(kind, Fraction(0)) / packet.time_base)
+            packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, streams[packet.stream]
+            new.mux(packet)
+    return path
+
+
+def recoded(source: Path, path: Path, codec: str) -> Path:
+    """The same pictures, with the sound in another codec."""
+    with av.open(str(source)) as old, av.open(str(path), "w") as new:
+        video = new.add_stream_from_template(old.streams.video[0], opaque=True)
+        sound = new.add_stream(codec, rate=48000, layout="mono")
+        for packet in old.demux():
+            if packet.stream.type == "video" and packet.dts is not None:
+                packet.stream = video
+                new.mux(packet)
+            elif packet.stream.type == "audio":
+                for piece in packet.decode():
+                    piece.pts = None
+                    new.mux(sound.encode(piece))
+        new.mux(sound.encode(None))
+    return path
+
+
+def annotated(source: Path, path: Path, complete: bool = True) -> Path:
+    sink = VideoFile(path)
+    replay(sink, source)
+    sink.close(complete)
+    return path
+
+
+def bare(payload: bytes) -> bytes:
+    """An AAC packet without the header that it has in MPEG-TS."""
+    return payload[7:] if payload[:2] == b"\xff\xf1" else payload
+
+
+def assert_carried_over(source: Path, path: Path, tolerance_s: float) -> None:
+    """Same packets, same distance to the first picture."""
+    before, after = packets(source), packets(path)
+    assert len(before) > 20
+    assert [bare(payload) for _, payload in after] == [bare(payload) for _, payload in before]
+    origin_s, first_s = times(source)[0], times(path)[0]
+    for (old_s, _), (new_s, _) in zip(before, after, strict=True):
+        assert abs(float((old_s - origin_s) - (new_s - first_s))) <= tolerance_s
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "watchline.sinks.sound"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2 s of pictures with B-frames and an AAC tone, whose first packet is the priming before nought."""
+    path = numbered(tmp_path_factory.mktemp("clip") / "clip.mp4", frames=50, b_frames=2, sound=True)
+    assert packets(path)[0][0] < 0
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".ts"])
+@pytest.mark.parametrize("source", ["clip.mp4", "clip.mkv", "clip.ts", "opus.mkv", "mp2.ts"])
+def test_packets_are_carried_over_bit_for_bit(tmp_path: Path, clip: Path, source: str, suffix: str) -> None:
+    if source == "opus.mkv" and suffix == ".mov":
+        pytest.skip("refused by the container: tested below")
+    made = {"opus.mkv": "libopus", "mp2.ts": "mp2"}.get(source)
+    given = recoded(clip, tmp_path / source, made) if made else remuxed(clip, tmp_path / source)
+    path = annotated(given, tmp_path / f"o{suffix}")
+    assert_carried_over(given, path, 0.0011 if ".mkv" in (suffix, given.suffix) else 0.0001)
+    assert numbers(path) == list(range(50))
+    assert suffix == ".ts" or times(path)[0] == 0
+
+
+def test_the_same_sound_is_heard(tmp_path: Path, clip: Path) -> None:
+    """Decoders skip the priming as before: sample for sample, at the same time."""
+
+    def heard(path: Path) -> tuple[float, np.ndarray]:
+        with av.open(str(path)) as container:
+            pieces = list(container.decode(audio=0))
+        return pieces[0].time or 0.0, np.concatenate([p.to_ndarray()[0] for p in pieces])
+
+    begin, samples = heard(clip)
+    for suffix in (".mp4", ".mov"):
+        again, same = heard(annotated(clip, tmp_path / f"o{suffix}"))
+        assert again == begin
+        assert np.array_equal(same, samples)
+
+
+@pytest.mark.parametrize("late", [Fraction(1, 2), Fraction(-1, 20)])
+def test_sound_that_begins_elsewhere_stays_there(tmp_path: Path, clip: Path, late: Fraction) -> None:
+    given = remuxed(clip, tmp_path / "late.ts", {"audio": late})
+    assert_carried_over(given, annotated(given, tmp_path / "o.mp4"), 0.0001)
+
+
+def test_sound_from_long_before_the_first_picture_is_left_out(tmp_path: Path, clip: Path) -> None:
+    given = remuxed(clip, tmp_path / "early.ts", {"video": Fraction(1)})
+    path = annotated(given, tmp_path / "o.mp4")
+    before, after = packets(given), packets(path)
+    assert -0.1 <= after[0][0] < 0
+    assert times(path)[0] == 0
+    tail = before[-len(after) :]
+    assert [bare(payload) for _, payload in tail] == [payload for _, payload in after]
+    assert float(tail[0][0] - times(given)[0]) == pytest.approx(float(after[0][0]), abs=1e-4)
+
+
+def test_a_recording_cut_in_the_middle_counts_from_its_first_whole_picture(tmp_path: Path, clip: Path) -> None:
+    given = remuxed(clip, tmp_path / "cut.ts", skip={"video": 5})
+    first = times(given)[0]
+    assert first_picture_s(str(given)) == first
+    with av.open(str(given)) as container:
+        stream = container.streams.video[0]
+        assert stream.start_time is not None
+        assert stream.start_time * stream.time_base < first
+    path = annotated(given, tmp_path / "o.mp4")
+    assert times(path)[0] == 0
+    tail = packets(given)[-len(packets(path)) :]
+    assert float(tail[0][0] - first) == pytest.approx(float(packets(path)[0][0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_only_a_complete_end_brings_the_rest(tmp_path: Path, clip: Path, complete: bool) -> None:
+    sink = VideoFile(tmp_path / "o.mp4")
+    play(sink, [Fraction(k, 25) for k in range(10)], StreamInfo(rate=Fraction(25), sound=str(clip)))
+    sink.close(complete)
+    after = packets(tmp_path / "o.mp4")
+    assert [p for _, p in after] == [p for _, p in packets(clip)[: len(after)]]
+    assert len(after) == len(packets(clip)) if complete else 0.36 < after[-1][0] < 0.4
+
+
+def test_only_the_first_round_of_a_loop_has_sound(tmp_path: Path, clip: Path) -> None:
+    sink, info = VideoFile(tmp_path / "o.mp4"), StreamInfo(rate=Fraction(25), sound=str(clip))
+    for session in range(2):
+        play(sink, [Fraction(k, 25) for k in range(50)], info, session, first=50 * session)
+    sink.close(True)
+    assert len(packets(tmp_path / "o.mp4")) == sum(1 for time_s, _ in packets(clip) if time_s < 2)
+    assert times(tmp_path / "o.mp4") == [Fraction(k, 25) for k in range(100)]
+
+
+def test_a_clock_that_starts_again_does_not_stop_the_sound(tmp_path: Path, clip: Path) -> None:
+    once = remuxed(clip, tmp_path / "once.ts")
+    twice = tmp_path / "twice.ts"
+    twice.write_bytes(once.read_bytes() * 2)
+    sink = VideoFile(tmp_path / "o.mp4")
+    play(sink, [Fraction(k, 25) for k in range(100)], StreamInfo(rate=Fraction(25), sound=str(twice)))
+    sink.close(True)
+    after = [time_s for time_s, _ in packets(tmp_path / "o.mp4")]
+    assert all(a < b for a, b in pairwise(after))
+    assert 3.9 < after[-1] < 4.2
+
+
+def test_an_outlier_does_not_hold_the_sound_back(tmp_path: Path, clip: Path) -> None:
+    whole = remuxed(clip, tmp_path / "a.ts").read_bytes()
+    far = remuxed(clip, tmp_path / "b.ts", {"audio": Fraction(3600), "video": Fraction(3600)}).read_bytes()
+    given = tmp_path / "outlier.ts"
+    given.write_bytes(whole + far)
+    sink = VideoFile(tmp_path / "o.mp4")
+    play(sink, [Fraction(k, 25) for k in range(100)], StreamInfo(rate=Fraction(25), sound=str(given)))
+    sink.close(True)
+    assert 3.9 < packets(tmp_path / "o.mp4")[-1][0] < 4.2
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("libopus", ".mov"), ("pcm_s16le", ".ts")])
+def test_a_codec_that_the_container_refuses_is_left_out(
+    tmp_path: Path, clip: Path, codec: str, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    given = recoded(clip, tmp_path / "given.mkv", codec)
+    path = annotated(given, tmp_path / f"o{suffix}")
+    assert numbers(path) == list(range(50))
+    assert packets(path) == []
+    assert len(said(caplog)) == 1
+    assert said(caplog)[0].startswith(f"the sound of {given} is left out: ")
+
+
+@pytest.mark.parametrize("given", ["missing.mp4", "text.mp4"])
+def test_a_sound_that_cannot_be_read_is_left_out(tmp_path: Path, given: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    (tmp_path / "text.mp4").write_text("no video")
+    sink = VideoFile(tmp_path / "o.mp4")
+    play(sink, [0, 0.04], StreamInfo(sound=str(tmp_path / given)))
+    sink.close(True)
+    assert numbers(tmp_path / "o.mp4") == [0, 1]
+    assert len(said(caplog)) == 1
+
+
+def test_a_file_without_sound_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    path = annotated(numbered(tmp_path / "mute.mp4", frames=5), tmp_path / "o.mp4")
+    assert (numbers(path), packets(path), said(caplog)) == (list(range(5)), [], [])
+
+
+def test_a_camera_has_no_sound(tmp_path: Path, clip: Path) -> None:
+    sink = VideoFile(tmp_path / "o.mp4", VideoOptions(live=True))
+    play(sink, [0, 0.04], StreamInfo(sound=str(clip)))
+    sink.close(True)
+    assert packets(tmp_path / "o.mp4") == []
+
+
+def test_the_source_is_let_go(tmp_path: Path, clip: Path) -> None:
+    sink = VideoFile(tmp_path / "o.mp4")
+    sink.show(frame(0, 0, StreamInfo(sound=str(clip))), picture(0))
+    sink.close(True)
+    held = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    assert str(clip) not in held
+    assert str(tmp_path / "o.mp4") not in held
+
+
+KILLED = """
+import os, signal, sys
+from fractions import Fraction
+from pathlib import Path
+from pipelines.frame import StreamInfo
+from pipelines.sinks.video import VideoFile
+from tests.sinks.feed import play
+info = StreamInfo(Fraction(1, 12800), Fraction(25), sound=sys.argv[1])
+play(VideoFile(Path(sys.argv[2])), [Fraction(k, 25) for k in range(int(sys.argv[3]))], info)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(sound: Path, path: Path, frames: int) -> Path:
+    """What is left of a file whose writer was killed after so many frames."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", KILLED, str(sound), str(path), str(frames)]
+    assert subprocess.run(command, cwd=ROOT, env=environment, timeout=60, check=False).returncode == -signal.SIGKILL
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_sigkill_after_the_end_of_the_sound_costs_two_seconds(tmp_path: Path, clip: Path, suffix: str) -> None:
+    """The muxer must not hold pictures back to wait for a sound that is over (here after 2 of 4 s)."""
+    path = killed(clip, tmp_path / f"o{suffix}", 100)
+    assert len(numbers(path)) >= 50
+    after = packets(path)
+    assert [p for _, p in after] == [p for _, p in packets(clip)[: len(after)]]
+    assert len(after) >= len(packets(clip)) - 2
+
+
+def test_sigkill_before_the_first_sound_costs_two_seconds(tmp_path: Path, clip: Path) -> None:
+    """Not so in mp4, whose header waits for the first sound."""
+    late = remuxed(clip, tmp_path / "late.ts", {"audio": Fraction(60)})
+    assert len(numbers(killed(late, tmp_path / "o.mkv", 100))) >= 50
+
+
+def test_a_late_sound_comes_at_its_time(tmp_path: Path, clip: Path) -> None:
+    given = remuxed(clip, tmp_path / "late.ts", {"audio": Fraction(3, 2)})
+    assert_carried_over(given, annotated(given, tmp_path / "o.mp4"), 0.0001)
+    assert times(tmp_path / "o.mp4") == [Fraction(k, 25) for k in range(50)]
