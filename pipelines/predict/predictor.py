@@ -212,7 +212,9 @@ class AsyncBatchPredictor:
 
     def _run(self, entries: list[Entry]) -> None:
         slot = self._free.get()
+        began_s = self._clock()
         staged = self._stage(entries, slot)
+        self._running.staged(len(entries), self._clock() - began_s)
         if not staged:
             self._free.put(slot)
             self._running.done()
@@ -246,25 +248,25 @@ class AsyncBatchPredictor:
         try:
             for batch in self._started:
                 try:
-                    answers = self._answers(batch)
+                    logits = self._logits(batch)
                 except Exception as error:
                     self._failed(batch, error)
                 else:
-                    self._hand_out(batch, answers)
+                    self._hand_out(batch, logits)
         finally:
             # Only an error of this class itself comes here with batches left: nobody may wait for them for ever.
             self._running.stop()
             for batch in self._started:
                 self._failed(batch, EngineError("the completion thread has ended"))
 
-    def _answers(self, batch: _Batch) -> list[Prediction]:
+    def _logits(self, batch: _Batch) -> npt.NDArray[np.float32]:
+        """The batch's logits, copied out of the slot."""
         n = len(batch.entries)
         logits = self.engine.wait(batch.slot, n)
         if np.shape(logits) != (n, self.engine.classes):
             got = "nothing" if logits is None else f"shape {np.shape(logits)}"
             raise EngineError(f"the engine answered {got} for a batch of {n} with {self.engine.classes} classes")
-        p = logits if self._gives_probabilities else softmax(logits)
-        return [Prediction(self._top(row), batch.id, n) for row in p]
+        return np.array(logits)
 
     def _top(self, p: npt.NDArray[np.float32]) -> tuple[Label, ...]:
         k = min(self._options.topk, len(p))
@@ -272,17 +274,18 @@ class AsyncBatchPredictor:
         best = best[np.argsort(-p[best], kind="stable")]
         return tuple(Label(int(i), self._names[i], float(p[i])) for i in best)
 
-    def _hand_out(self, batch: _Batch, answers: list[Prediction]) -> None:
+    def _hand_out(self, batch: _Batch, logits: npt.NDArray[np.float32]) -> None:
         now = self._clock()
         # A batch that was staged while another ran begins when that one ends.
         took_s = now - max(batch.started_s, self._device_free_s)
         self._device_free_s = now
-        self.profile.observe(len(batch.entries), took_s)
-        self._release(batch)
-        for entry, answer in zip(batch.entries, answers, strict=True):
+        n = len(batch.entries)
+        self.profile.observe(n, took_s)
+        self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
+        for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
-            entry.future.set_result(answer)
-        self._done(len(batch.entries), took_s)
+            entry.future.set_result(Prediction(self._top(row), batch.id, n))
+        self._done(n, took_s)
 
     def _failed(self, batch: _Batch, error: Exception) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one."""
