@@ -442,7 +442,8 @@ class DynamicBatchScheduler:
         after_s = max((s.after_s for s in live), default=0.0)
         spare_s = RESERVE * self._options.budget_s - self.profile.p99(together) - after_s
         room_s = max(free_s, spare_s)
-        return max((b for b in range(1, self.fill + 1) if self.profile.p99(b) <= room_s), default=0)
+        # The file's own batch by its median: the camera's frame after it has its 99th percentile in the sum already.
+        return max((b for b in range(1, self.fill + 1) if self.profile.median(b) <= room_s), default=0)
 
 
 def _drop(entry: Entry, cause: Cause) -> None:

@@ -1,0 +1,140 @@
+"""Cameras end to end: a real RTSP server, the real command, what it says and what it counts when cameras die."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import PROBE, running, values, watchline
+from tests.media import level, numbered
+from tests.servers import Play, RtspServer
+from tests.system import need
+
+pytestmark = pytest.mark.timeout(90)
+Line = dict[str, Any]
+PASSWORD = "p@s#s:w/%^!"
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numbered pictures with a key picture every second."""
+    return numbered(tmp_path_factory.mktemp("live") / "num.mp4", frames=100, gop=25)
+
+
+@pytest.fixture
+def camera(clip: Path) -> Iterator[RtspServer]:
+    need("gst-rtsp-server")
+    with RtspServer({"cam": Play(clip, sound=False)}) as server:
+        yield server
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[Line]:
+    assert process.stdout is not None
+    for text in process.stdout:
+        yield json.loads(text)
+
+
+def _until(lines: Iterator[Line], wanted: Callable[[Line], bool]) -> Line:
+    return next(line for line in lines if wanted(line))
+
+
+def _shown(line: Line) -> bool:
+    return bool(line["status"] == "ok")
+
+
+def _adds_up(stream: Mapping[str, Any]) -> bool:
+    return bool(stream["captured"] == stream["shown"] + stream["failed"] + sum(stream["dropped"].values()))
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_every_captured_frame_of_a_camera_is_in_the_lines_with_its_own_number(camera: RtspServer, transport: str) -> None:
+    done = watchline("run", camera.url("cam"), *PROBE, "--rtsp-transport", transport, "--max-frames", "80", "--jsonl", "-")
+    assert done.code == 0
+    assert [line["frame"] for line in done.lines] == list(range(80))
+    shown = [line for line in done.lines if _shown(line)]
+    assert len(shown) >= 20
+    levels = [line["labels"][0]["id"] for line in shown]
+    assert set(levels) <= {level(n) for n in range(100)}
+    pairs = [(a, b) for a, b in pairwise(shown) if b["frame"] == a["frame"] + 1]
+    steps = {(b["labels"][0]["id"] - a["labels"][0]["id"]) // 2 for a, b in pairs}
+    assert steps <= {1, -99}, "a picture was repeated or left out between two frames of the stream"
+
+
+def test_a_password_with_every_special_character_is_taken_and_never_shown(clip: Path, tmp_path: Path) -> None:
+    need("gst-rtsp-server")
+    report = tmp_path / "report.json"
+    with RtspServer({"cam": Play(clip, sound=False)}, user="viewer", password=PASSWORD, auth="digest") as server:
+        good = watchline("run", server.url("cam"), *PROBE, "-v", "--max-frames", "40", "--jsonl", "-", "--report", str(report))
+        wrong = watchline("run", server.url("cam", password="n0tit"), *PROBE, "-v")
+    assert good.code == 0
+    assert any(_shown(line) for line in good.lines)
+    assert wrong.code == 2
+    assert "401" in wrong.err
+    said = good.out + good.err + wrong.out + wrong.err + report.read_text()
+    for secret in (PASSWORD, "n0tit", "p%40s"):
+        assert secret not in said
+
+
+def test_a_camera_that_dies_comes_back_as_a_new_session_and_the_ledger_adds_up(camera: RtspServer, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    flags = ("--jsonl", "-", "--report", str(report), "--read-timeout", "2")
+    with running("run", camera.url("cam"), *PROBE, *flags) as process:
+        lines = _lines(process)
+        _until(lines, _shown)
+        camera.kill()
+        camera.restart()
+        back = _until(lines, lambda line: line["session"] == 1 and _shown(line))
+        process.send_signal(signal.SIGTERM)
+        rest = list(lines)
+        assert process.wait(5) == 143
+    assert [line["frame"] for line in rest] == list(range(back["frame"] + 1, back["frame"] + 1 + len(rest)))
+    stream = json.loads(report.read_text())["streams"]["127.0.0.1-cam"]
+    assert _adds_up(stream)
+    assert stream["reconnects"] == 1
+    assert len(stream["outages"]) == 1
+    assert 0 < stream["outages"][0]["seconds"] < 15
+
+
+def test_a_frozen_camera_is_an_outage_and_gives_new_pictures_afterwards(camera: RtspServer) -> None:
+    with running("run", camera.url("cam"), *PROBE, "--jsonl", "-", "--read-timeout", "1") as process:
+        assert process.stderr is not None
+        lines = _lines(process)
+        before = _until(lines, _shown)
+        camera.freeze()
+        said = next(text for text in process.stderr if "trying again" in text)
+        camera.thaw()
+        after = _until(lines, lambda line: line["session"] >= 1 and _shown(line))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+    assert "1 s" in said
+    assert after["frame"] > before["frame"]
+
+
+def test_a_dead_camera_beside_a_file_leaves_the_file_whole(clip: Path) -> None:
+    done = watchline("run", str(clip), "rtsp://127.0.0.1:9/dead", *PROBE, "--no-reconnect", "--jsonl", "-")
+    assert done.code == 1
+    assert values(done.lines, "num") == [(n, str(level(n))) for n in range(100)]
+    assert "rtsp://127.0.0.1:9/dead" in done.err
+
+
+def test_a_model_slower_than_the_camera_drops_frames_and_never_grows_old() -> None:
+    slow = ("--model", "probe", "--no-show", "--probe-ms-per-batch", "200")
+    done = watchline("run", "synthetic:64x64@25", *slow, "--max-frames", "150", "--jsonl", "-")
+    assert done.code == 0
+    assert [line["frame"] for line in done.lines] == list(range(150))
+    ages = [line["latency_ms"]["total"] for line in done.lines if _shown(line)]
+    assert len(ages) >= 4
+    assert max(ages) < 500
+
+
+def test_a_model_slower_than_a_file_drops_nothing(clip: Path) -> None:
+    slow = ("--model", "probe", "--no-show", "--probe-ms-per-batch", "200")
+    done = watchline("run", str(clip), *slow, "--jsonl", "-")
+    assert values(done.lines) == [(n, str(level(n))) for n in range(100)]
