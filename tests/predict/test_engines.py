@@ -1,0 +1,171 @@
+"""One contract for every engine, and what a real device would do to the torch engine: copies that run late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.predict import convert
+from pipelines.predict.engines.engine import warm_sizes
+from pipelines.predict.engines.openvino import OpenVinoEngine
+from pipelines.predict.engines.probe import ProbeEngine
+from pipelines.predict.engines.torch import CudaDevice, HostDevice, TorchEngine
+from pipelines.predict.models import Network
+from pipelines.predict.preprocess import InputSpec
+from tests.predict.fakes import LateDevice
+from tests.system import need
+
+pytestmark = pytest.mark.timeout(60)
+SPEC = InputSpec(8, 8, 9, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+class Means(torch.nn.Module):
+    """Logits: the mean of each channel of the normalised input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+def _torch(device: Any) -> TorchEngine:
+    return TorchEngine(Network(Means().eval(), SPEC, None), device=device, precision="fp32", threads=1)
+
+
+def _openvino(folder: Path) -> OpenVinoEngine:
+    convert.save(convert.from_network(Network(Means().eval(), SPEC, None)), folder / "model.xml")
+    return OpenVinoEngine(folder / "model.xml", "fp32", 1, None)
+
+
+ENGINES: dict[str, Callable[[Path], Any]] = {
+    "probe": lambda folder: ProbeEngine(),
+    "openvino": _openvino,
+    "torch": lambda folder: _torch(HostDevice()),
+    "torch, late device": lambda folder: _torch(LateDevice()),
+    "torch, late device, kernels first": lambda folder: _torch(LateDevice(lambda streams: streams[::-1])),
+}
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return ENGINES[request.param](tmp_path)
+
+
+def _fill(slot: Any, n: int, first: int) -> None:
+    for k in range(n):
+        slot.input[k] = first + k
+
+
+def _check(engine: Any, logits: Any, n: int, first: int) -> None:
+    assert logits.shape == (n, engine.classes)
+    assert logits.dtype == np.float32
+    for k in range(n):
+        value = first + k
+        if engine.name == "probe":
+            assert logits[k].argmax() == value
+        else:
+            np.testing.assert_allclose(logits[k], (value / 255 - 0.5) / 0.5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_every_row_gets_its_own_answer_at_every_size(engine: Any, n: int) -> None:
+    slots = engine.open(8, 2)
+    assert len(slots) == 2
+    _fill(slots[0], n, 10)
+    engine.start(slots[0], n)
+    _check(engine, engine.wait(slots[0], n), n, 10)
+    engine.close()
+
+
+def test_two_batches_in_flight_do_not_touch_each_other(engine: Any) -> None:
+    a, b = engine.open(4, 2)
+    for turn in range(3):
+        _fill(a, 3, 20 + turn)
+        engine.start(a, 3)
+        _fill(b, 4, 120 + turn)
+        engine.start(b, 4)
+        _check(engine, np.array(engine.wait(a, 3)), 3, 20 + turn)
+        _check(engine, np.array(engine.wait(b, 4)), 4, 120 + turn)
+    engine.close()
+
+
+def test_sizes_that_are_warmed_reach_the_largest_batch(engine: Any) -> None:
+    sizes = warm_sizes(engine, 5)
+    assert sizes == [] if engine.sizes is None else sizes[-1] >= 5
+
+
+def test_kernels_wait_for_the_copy_and_the_answer_for_the_kernels() -> None:
+    """Without the events in between, the late device would compute on an empty buffer or read an empty answer."""
+    device = LateDevice(lambda streams: streams[::-1])
+    engine = _torch(device)
+    (slot,) = engine.open(2, 1)
+    _fill(slot, 2, 50)
+    engine.start(slot, 2)
+    assert all(s.done == 0 for s in device.streams), "nothing may run before somebody waits"
+    _check(engine, engine.wait(slot, 2), 2, 50)
+
+
+def test_a_kernel_that_raises_raises_where_it_is_waited_for_and_the_next_batch_is_fine() -> None:
+    class Picky(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.max() > 0.99:
+                raise RuntimeError("too bright")
+            return x.mean((2, 3))
+
+    engine = TorchEngine(Network(Picky().eval(), SPEC, None), device=HostDevice(), precision="fp32", threads=1)
+    (slot,) = engine.open(2, 1)
+    _fill(slot, 1, 255)
+    engine.start(slot, 1)
+    with pytest.raises(RuntimeError, match="too bright"):
+        engine.wait(slot, 1)
+    _fill(slot, 1, 70)
+    engine.start(slot, 1)
+    _check(engine, engine.wait(slot, 1), 1, 70)
+
+
+def test_a_network_of_one_size_is_padded(tmp_path: Path) -> None:
+    network = Network(Means().eval(), SPEC, None, batch=4)
+    engine = TorchEngine(network, device=HostDevice(), precision="fp32", threads=1)
+    (slot,) = engine.open(4, 1)
+    _fill(slot, 3, 30)
+    engine.start(slot, 3)
+    _check(engine, engine.wait(slot, 3), 3, 30)
+    assert engine.sizes == (4,)
+
+
+@pytest.mark.needs_cuda
+def test_cuda_slots_are_read_in_time_and_answers_equal_the_cpus() -> None:
+    need("cuda")
+    engine = _torch(CudaDevice("cuda:0"))
+    slots = engine.open(8, 2)
+    assert slots[0].host_in.is_pinned()
+    assert slots[0].host_out.is_pinned()
+    for turn in range(200):
+        slot = slots[turn % 2]
+        _fill(slot, 8, turn)
+        engine._copies.run(lambda: torch.cuda._sleep(200_000))
+        engine.start(slot, 8)
+        _check(engine, engine.wait(slot, 8), 8, turn)
+    engine.close()
+
+
+@pytest.mark.needs_cuda
+def test_cuda_work_goes_to_streams_of_its_own() -> None:
+    need("cuda")
+    seen: list[int] = []
+
+    class Spy(Means):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.cuda.current_stream().cuda_stream)
+            return super().forward(x)
+
+    network = Network(Spy().eval(), SPEC, None)
+    engine = TorchEngine(network, device=CudaDevice("cuda:0"), precision="fp32", threads=1)
+    (slot,) = engine.open(1, 1)
+    engine.start(slot, 1)
+    engine.wait(slot, 1)
+    assert seen[-1] != torch.cuda.default_stream().cuda_stream
+    engine.close()
