@@ -1,4 +1,4 @@
-"""Planes between numpy and FFmpeg, without copying."""
+"""Planes between numpy and FFmpeg, with their colour tags; copied only where FFmpeg cannot take them as they lie."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from av.video.reformatter import ColorRange, Colorspace
 
 from pipelines.frame import Matrix, Picture, Plane
 
-COLORSPACES: dict[Matrix, Colorspace] = {
-    "bt601": Colorspace.ITU601,
-    "bt709": Colorspace.ITU709,
-    "bt2020": Colorspace.BT2020,
-    "fcc": Colorspace.FCC,
-    "smpte240m": Colorspace.SMPTE240M,
-}
+COLORSPACES: dict[Matrix, int] = {"bt601": 6, "bt709": 1, "bt2020": 9, "fcc": 4, "smpte240m": 7}
+"""H.273 matrix coefficients, as FFmpeg writes them into frames and streams."""
+SCALER_SPACES: dict[Matrix, int] = {**COLORSPACES, "bt601": int(Colorspace.ITU601)}
+"""The scaler counts by its own numbers, in which bt601 is 5."""
+
+
+def color_range(full: bool) -> int:
+    """FFmpeg's number of a range: full 0-255, else luma 16-235."""
+    return int(ColorRange.JPEG if full else ColorRange.MPEG)
 
 
 def plane_array(plane: VideoPlane) -> Plane:
@@ -27,11 +29,27 @@ def plane_array(plane: VideoPlane) -> Plane:
 
 
 def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0, y1: int | None = None) -> av.VideoFrame:
-    """Samples x0:x1, y0:y1 (x0, y0 even) of a picture as a frame on the same memory, tagged with its colours."""
+    """Samples x0:x1, y0:y1 (x0, y0 even) of the stored planes as a yuv420p frame with its colour tags.
+
+    On the same memory (0.01 ms), which the frame keeps alive; an odd size, which DLPack's import refuses, is copied.
+    """
     y = picture.y[y0:y1, x0:x1]
     h, w = y.shape
     chroma = np.s_[y0 // 2 : y0 // 2 + (h + 1) // 2, x0 // 2 : x0 // 2 + (w + 1) // 2]
-    frame = av.VideoFrame.from_dlpack((y, picture.u[chroma], picture.v[chroma]), format="yuv420p", width=w, height=h)
+    planes = (y, picture.u[chroma], picture.v[chroma])
+    if h % 2 or w % 2:
+        frame = av.VideoFrame(w, h, "yuv420p")
+        for target, plane in zip(frame.planes, planes, strict=True):
+            np.copyto(plane_array(target), plane)
+    else:
+        exported = tuple(_exportable(plane) for plane in planes)
+        frame = av.VideoFrame.from_dlpack(exported, format="yuv420p", width=w, height=h)
+    # A frame made from planes has no tags.
     frame.colorspace = COLORSPACES[picture.matrix]
-    frame.color_range = ColorRange.JPEG if picture.full_range else ColorRange.MPEG
+    frame.color_range = color_range(picture.full_range)
     return frame
+
+
+def _exportable(plane: Plane) -> Plane:
+    """DLPack refuses read-only memory and turned rows: those are copied."""
+    return plane if plane.flags.writeable and plane.strides[1] == 1 else plane.copy()

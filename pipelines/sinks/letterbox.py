@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import av
 import numpy as np
-from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.reformatter import Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture, Plane
+from pipelines.planes import SCALER_SPACES, color_range, plane_array, yuv_frame
 
-COLORSPACES: dict[Matrix, int] = {"bt601": 6, "bt709": 1, "bt2020": 9, "fcc": 4, "smpte240m": 7}
-"""H.273 matrix coefficients, as FFmpeg writes them into a stream."""
-
-# swscale counts by its own numbers, in which bt601 is 5.
-_SCALER: dict[Matrix, int] = {**COLORSPACES, "bt601": int(Colorspace.ITU601)}
 _QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
 
 
-def color_range(full: bool) -> int:
-    """FFmpeg's number of a range: full 0-255, else luma 16-235."""
-    return int(ColorRange.JPEG if full else ColorRange.MPEG)
-
-
 def as_frame(picture: Picture) -> av.VideoFrame:
-    """The upright planes as a yuv420p frame with its colour tags; nothing is copied (0.01 ms).
-
-    The frame holds references to the planes until it is gone. :raises ValueError: if the size is odd.
-    """
-    planes = tuple(_exportable(plane) for plane in picture.upright())
-    frame = av.VideoFrame.from_dlpack(planes, format="yuv420p")
-    # A frame made from planes has lost its tags.
-    frame.colorspace = COLORSPACES[picture.matrix]
-    frame.color_range = color_range(picture.full_range)
-    return frame
-
-
-def _exportable(plane: Plane) -> Plane:
-    """DLPack refuses read-only memory and turned rows: those are copied."""
-    return plane if plane.flags.writeable and plane.strides[1] == 1 else plane.copy()
+    """The upright picture as a frame with its colour tags. It holds references to the planes until it is gone."""
+    y, u, v = picture.upright()
+    return yuv_frame(replace(picture, y=y, u=u, v=v, rotation=0, mirrored=False))
 
 
 class Letterbox:
@@ -89,12 +69,8 @@ class Letterbox:
     def _scaled(self, picture: Picture, width: int, height: int) -> list[Plane]:
         frame = self._scaler.reformat(
             as_frame(picture), width, height, "yuv420p",
-            src_colorspace=_SCALER[picture.matrix], dst_colorspace=_SCALER[self._matrix],
+            src_colorspace=SCALER_SPACES[picture.matrix], dst_colorspace=SCALER_SPACES[self._matrix],
             src_color_range=color_range(picture.full_range), dst_color_range=color_range(self._full_range),
             interpolation=_QUALITY, threads=1,
         )  # fmt: skip
-        return [_view(plane) for plane in frame.planes]
-
-
-def _view(plane: av.video.plane.VideoPlane) -> Plane:
-    return np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
+        return [plane_array(plane) for plane in frame.planes]

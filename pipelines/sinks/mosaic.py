@@ -14,8 +14,9 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Picture
+from pipelines.planes import color_range
 from pipelines.render.text import TextPainter
-from pipelines.sinks.letterbox import as_frame, color_range
+from pipelines.sinks.letterbox import as_frame
 
 Canvas = npt.NDArray[np.uint8]
 Size = tuple[int, int]

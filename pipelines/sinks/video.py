@@ -22,7 +22,8 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError
 from pipelines.frame import Frame, Picture
-from pipelines.sinks.letterbox import COLORSPACES, Letterbox, as_frame, color_range
+from pipelines.planes import COLORSPACES, color_range
+from pipelines.sinks.letterbox import Letterbox, as_frame
 from pipelines.sinks.sound import Sound, open_sound, reason
 from pipelines.sinks.timeline import DEFAULT_RATE, Timeline, tick_length
 

@@ -10,7 +10,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
-from pipelines.planes import COLORSPACES, plane_array
+from pipelines.planes import SCALER_SPACES, color_range, plane_array
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 """AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
@@ -41,9 +41,8 @@ class Pixels:
         full = full_range or frame.format.is_rgb or frame.format.name.startswith(("gray", "pal8", "mono", "ya"))
         converted = self._converter.reformat(
             frame, format="yuv420p", interpolation=EXACT, threads=1,
-            src_colorspace=COLORSPACES[matrix], dst_colorspace=COLORSPACES[matrix],
-            src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
-            dst_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
+            src_colorspace=SCALER_SPACES[matrix], dst_colorspace=SCALER_SPACES[matrix],
+            src_color_range=color_range(full), dst_color_range=color_range(full),
         )  # fmt: skip
         return converted, full
 

@@ -1,0 +1,191 @@
+"""The default model is the reference's, and what it sees is what timm's transform would show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+from PIL import Image
+
+from pipelines.frame import Picture
+from pipelines.planes import SCALER_SPACES, yuv_frame
+from pipelines.predict.engines.torch import HostDevice, TorchEngine
+from pipelines.predict.models import Network, find
+from pipelines.predict.preprocess import FITS, InputSpec, RgbPreprocess, crop_axis, geometry_of, softmax
+from pipelines.sources.pixels import Pixels
+from samples import FOLDER
+
+pytestmark = pytest.mark.timeout(120)
+EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+STILLS = {p.name: p for folder in (FOLDER / "photos", Path(__file__).parents[1] / "data/photos") for p in folder.glob("*.jpg")}
+REFERENCE = json.loads((FOLDER / "reference.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return find("lite0").load()
+
+
+@pytest.fixture(scope="module")
+def transform(network: Network) -> Any:
+    import timm
+
+    return timm.data.create_transform(**timm.data.resolve_data_config({}, model=network.module), is_training=False)
+
+
+def _engine_p(network: Network, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Any:
+    engine = TorchEngine(network, device=HostDevice(), precision="fp32", threads=2)
+    (slot,) = engine.open(1, 1)
+    slot.input[0] = pixels
+    engine.start(slot, 1)
+    return softmax(engine.wait(slot, 1))[0]
+
+
+def test_the_reference_has_seven_stills_and_they_are_here() -> None:
+    assert len(REFERENCE) == 7
+    assert set(STILLS) == set(REFERENCE)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCE))
+def test_timms_transform_and_the_torch_engine_give_the_references_probabilities(
+    name: str, network: Network, transform: Any
+) -> None:
+    normal = transform(Image.open(STILLS[name]).convert("RGB"))
+    pixels = ((normal * 0.5 + 0.5) * 255).round().clamp(0, 255).to(torch.uint8).numpy()
+    p = _engine_p(network, pixels)
+    for label in REFERENCE[name]:
+        assert p[label["id"]] == pytest.approx(label["p"], abs=0.001)
+        assert network.names is not None
+        assert network.names[label["id"]] == label["name"]
+
+
+def _pictures(clip: Path, every: int) -> Iterator[Picture]:
+    pixels = Pixels()
+    with av.open(str(clip)) as container:
+        for index, frame in enumerate(container.decode(video=0)):
+            if index % every == 0:
+                yield pixels.picture(frame, None)
+
+
+def _reference_rgb(picture: Picture) -> Image.Image:
+    space = SCALER_SPACES[picture.matrix]
+    rgb = VideoReformatter().reformat(
+        yuv_frame(picture), format="rgb24", interpolation=EXACT, threads=1, src_colorspace=space, dst_colorspace=space,
+        src_color_range=ColorRange.JPEG if picture.full_range else ColorRange.MPEG, dst_color_range=ColorRange.JPEG,
+    )  # fmt: skip
+    return Image.fromarray(rgb.to_ndarray())
+
+
+def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network: Network, transform: Any) -> None:
+    preprocess = RgbPreprocess(network.input, "crop")
+    cosines, differences = [], []
+    for picture in _pictures(FOLDER / "bigbuckbunny.mp4", 4):
+        ours = np.zeros(preprocess.shape, np.uint8)
+        preprocess(picture, ours)
+        both = torch.stack([transform(_reference_rgb(picture)), (torch.from_numpy(ours).float() / 255 - 0.5) / 0.5])
+        with torch.inference_mode():
+            theirs, mine = network.module(both)
+        cosines.append(float(torch.cosine_similarity(theirs, mine, 0)))
+        differences.append(float((theirs.softmax(0) - mine.softmax(0)).abs().max()))
+    assert len(cosines) == 33
+    assert np.mean(cosines) >= 0.998
+    assert max(differences) <= 0.03
+
+
+# Geometry.
+
+SPEC = InputSpec(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("length", "resized"), [(1280, 455), (720, 256), (1920, 455), (1080, 256), (640, 602), (64, 256), (1, 256)]
+)
+def test_the_window_of_an_axis_lies_on_the_grid_of_the_full_resize(length: int, resized: int) -> None:
+    axis = crop_axis(length, resized, 224)
+    scale = length / resized
+    left = round((resized - 224) / 2)
+    assert axis.start % 2 == 0
+    assert 0 <= axis.start < axis.stop <= length
+    assert axis.keep == 224
+    assert axis.skip + axis.keep <= axis.size
+    assert axis.start / scale == pytest.approx(left - axis.skip, abs=0.05)
+    assert axis.stop / scale == pytest.approx(left - axis.skip + axis.size, abs=0.05)
+
+
+def _ramp(width: int, height: int, **how: Any) -> Picture:
+    """Brighter to the right and below, with colour that changes too."""
+    y = np.add.outer(np.linspace(20, 100, height), np.linspace(0, 120, width)).astype(np.uint8)
+    cw, ch = (width + 1) // 2, (height + 1) // 2
+    u = np.add.outer(np.linspace(90, 120, ch), np.linspace(0, 40, cw)).astype(np.uint8)
+    return Picture(y, u, np.ascontiguousarray(255 - u), **how)
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_picture_that_says_how_it_is_turned_looks_like_the_turned_picture(fit: Any, rotation: int, mirrored: bool) -> None:
+    declared = _ramp(320, 180, rotation=rotation, mirrored=mirrored)
+    turned = Picture(*(np.ascontiguousarray(p) for p in declared.upright()))
+    a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
+    preprocess = RgbPreprocess(SPEC, fit)
+    preprocess(declared, a)
+    preprocess(turned, b)
+    # The chroma's siting turns with the picture: a quarter of a sample, seen where colours change.
+    assert np.abs(a.astype(int) - b).mean() < 1.0
+    assert a[0, 112, 60] != a[0, 112, -60] or a[0, 60, 112] != a[0, -60, 112]
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 5), (321, 241), (16, 2000), (3000, 4), (64, 64)])
+def test_any_size_is_taken(fit: Any, size: tuple[int, int]) -> None:
+    out = np.zeros((3, 224, 224), np.uint8)
+    RgbPreprocess(SPEC, fit)(_ramp(*size), out)
+    assert out.any()
+
+
+@pytest.mark.parametrize("full_range", [False, True])
+@pytest.mark.parametrize(
+    ("matrix", "kr", "kb"), [("bt601", 0.299, 0.114), ("bt709", 0.2126, 0.0722), ("bt2020", 0.2627, 0.0593)]
+)
+def test_a_colour_is_the_same_in_every_range_and_matrix(full_range: bool, matrix: Any, kr: float, kb: float) -> None:
+    """ITU-R BT.601/709/2020: Y = kr R + kg G + kb B, Cb = (B - Y) / 2(1 - kb), Cr = (R - Y) / 2(1 - kr)."""
+    r, g, b = 192 / 255, 48 / 255, 32 / 255
+    luma = kr * r + (1 - kr - kb) * g + kb * b
+    cb, cr = (b - luma) / (2 * (1 - kb)), (r - luma) / (2 * (1 - kr))
+    scale_y, offset, scale_c = (255, 0, 255) if full_range else (219, 16, 224)
+    planes = [round(offset + scale_y * luma), round(128 + scale_c * cb), round(128 + scale_c * cr)]
+    y, u, v = (np.full(s, p, np.uint8) for s, p in zip(((90, 120), (45, 60), (45, 60)), planes, strict=True))
+    out = np.zeros((3, 224, 224), np.uint8)
+    RgbPreprocess(SPEC, "crop")(Picture(y, u, v, matrix=matrix, full_range=full_range), out)
+    for channel, wanted in zip(out, (192, 48, 32), strict=True):
+        assert np.abs(channel.astype(int) - wanted).max() <= 3
+
+
+def test_the_box_is_the_part_that_the_model_sees() -> None:
+    left, top, right, bottom = geometry_of(_ramp(1280, 720), SPEC, "crop").box or (0, 0, 0, 0)
+    assert (right - left) * 1280 == pytest.approx((bottom - top) * 720, rel=0.01)
+    assert (top, bottom) == pytest.approx((16 / 256, 240 / 256))
+    assert left == pytest.approx(1 - right, abs=0.01)
+    assert geometry_of(_ramp(1280, 720), SPEC, "squash").box is None
+
+
+def test_samples_that_are_not_square_are_seen_as_they_are_shown() -> None:
+    wide = _ramp(360, 576, sample_aspect=Fraction(2))
+    left, _, right, _ = geometry_of(wide, SPEC, "crop").box or (0, 0, 0, 0)
+    assert (right - left) * 720 == pytest.approx(224 / 256 * 576, rel=0.01)
+
+
+def test_pad_keeps_the_aspect_and_fills_with_the_models_mean() -> None:
+    out = np.zeros((3, 224, 224), np.uint8)
+    RgbPreprocess(SPEC, "pad")(_ramp(320, 160), out)
+    assert (out[:, :56] == 128).all()
+    assert (out[:, -56:] == 128).all()
+    assert not (out[:, 60:160] == 128).all()
