@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_CODES = """exit codes:
   0    done, or quit with q
@@ -19,9 +19,16 @@ SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp://, htt
 a device number or /dev/videoN, a list of sources (.streams or .txt, one a line), or synthetic:WxH@FPS"""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what was wrong; the usage of `run` alone would fill the screen before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands. Flags that were not given are absent from the result, so that a config file can give them."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="watchline",
         description="Watch camera streams and video files, say what is in every frame, and measure the latency.",
         epilog=EXIT_CODES,

@@ -20,8 +20,11 @@ from pipelines.sources.synthetic import Synthetic
 
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
 VIDEOS = frozenset(
-    [".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".3gp", ".ogv", ".mxf", ".mjpg", ".mjpeg", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".y4m", ".dv"]
-)
+    {
+        ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf",
+        ".flv", ".3gp", ".ogv", ".mxf", ".mjpg", ".mjpeg", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".y4m", ".dv",
+    }
+)  # fmt: skip
 LISTS = (".txt", ".streams")
 ALLOWED = (
     "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt://, a device number, "
@@ -198,13 +201,24 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
     videos = [s.output for s in streams if s.output is not None]
     for video in videos:
         check_video_path(video)
-    sources = {Path(s.address).resolve() for s in streams if s.kind == "file"}
-    sources |= {p.resolve() for s in streams for p in s.pictures}
-    seen: set[Path] = set()
+    if settings.jsonl == settings.report == "-":
+        raise UsageError("two outputs would be written to standard output; give --jsonl or --report a file")
+    sources = {_identity(Path(s.address)) for s in streams if s.kind == "file"}
+    sources |= {_identity(p) for s in streams for p in s.pictures}
+    seen: set[object] = set()
     for path in [*texts, *videos]:
-        real = path.resolve()
+        real = _identity(path)
         if real in seen:
             raise UsageError(f"two outputs would be written to {str(path)!r}; give each a name of its own")
         if real in sources:
             raise UsageError(f"the output {str(path)!r} is one of the sources; give it another name")
         seen.add(real)
+
+
+def _identity(path: Path) -> object:
+    """Equal for two paths of one file: links count."""
+    try:
+        there = path.stat()
+    except OSError:
+        return path.resolve()
+    return there.st_dev, there.st_ino

@@ -1,14 +1,19 @@
-"""What every test gets: a check that it leaves no thread and no process behind."""
+"""What every test gets: a check that it leaves no thread and no process behind; and what is made once for many."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.command import WATCHLINE, Demo, finished
+from tests.media import numbered
+from tests.sockets import Traffic, traffic
 
 GRACE_S = 1.0
 """How long a thread or process that is about to end may still need."""
@@ -44,3 +49,36 @@ def nothing_left() -> Iterator[None]:
     left += [f"process {pid}: {command}" for pid, command in _children().items() if pid not in children]
     if left:
         pytest.fail(f"left behind: {'; '.join(left)}", pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Converted models of this session's own: what an older version of the code has kept proves nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WATCHLINE_CACHE", str(tmp_path_factory.mktemp("models")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def first_use(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
+    """The first run with the default model on a machine, watched. Whoever asks for this finds the model converted."""
+    folder = tmp_path_factory.mktemp("first")
+    clip = numbered(folder / "clip.mp4", frames=8)
+    command = [str(WATCHLINE), "run", str(clip), "--jsonl", "-"]
+    seen = traffic(command, env={**os.environ, "WATCHLINE_CACHE": str(folder / "models"), "HOME": str(folder)})
+    shutil.copytree(folder / "models", os.environ["WATCHLINE_CACHE"], dirs_exist_ok=True)
+    return seen
+
+
+@pytest.fixture(scope="session")
+def demo(first_use: Traffic, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """`watchline demo`, run once in an empty folder."""
+    folder = tmp_path_factory.mktemp("demo")
+    return Demo(folder, finished("demo", cwd=folder))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

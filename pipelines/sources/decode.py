@@ -94,6 +94,7 @@ def decoded(
 ) -> Iterator[Capture]:
     """Decode a stream's packets. The packets' iterator may raise; what is inside the decoder is then lost.
 
+    packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
     threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp.
     silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
     gaps: asked after each packet whether the transport has lost something before it.
@@ -108,12 +109,14 @@ def decoded(
     # pictures is alive, which may send its next key picture later than the read limit.
     context.flags |= Flags.output_corrupt
     trust, pixels = Trust(), Pixels()
-    last_s = clock()
-    for index, packet in enumerate(packets):
+    last_s, index = clock(), -1
+    for packet in packets:
         if stop.is_set():
             return
         arrived_s = clock()
-        if packet.stream_index == stream.index:
+        # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
+        if packet.stream.index == stream.index:
+            index += 1
             packet.opaque = index
             trust.packet(index, packet)
             if gaps():

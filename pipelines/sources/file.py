@@ -96,15 +96,9 @@ class _Pipe:
             if not ready:
                 waited_s += POLL_S
                 continue
-            data = os.read(self._fd, size)
-            if data or self._seen:
-                return data
-            # Readable and empty before the first byte: nobody has opened the other end yet.
-            self._stop.wait(POLL_S)
-            waited_s += POLL_S
+            # Readable and empty is the end: somebody had opened the other side and has closed it. Before that it is not readable.
+            return os.read(self._fd, size)
         return b""
-
-    _seen = False
 
     def __enter__(self) -> _Pipe:
         return self

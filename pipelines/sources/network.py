@@ -50,8 +50,9 @@ class NetworkSource:
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
         with opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream):
             info = stream_info(stream)
+            packets = container.demux() if self.live else container.demux(stream)
             yield from decoded(
-                container.demux(stream), stream, stop=stop, watch=watch, info=info, threads=self._threads,
+                packets, stream, stop=stop, watch=watch, info=info, threads=self._threads,
                 timeline=Timeline(info, leaps=indexed(container)), silence_s=self._limits.read_s if self.live else None,
             )  # fmt: skip
         if self.live and not stop.is_set():

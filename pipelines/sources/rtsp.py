@@ -63,7 +63,7 @@ class RtspSource:
                 return lost
 
             yield from decoded(
-                container.demux(stream), stream, stop=stop, watch=watch, info=info, gaps=gaps,
+                container.demux(), stream, stop=stop, watch=watch, info=info, gaps=gaps,
                 timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
             )  # fmt: skip
         if not stop.is_set():

@@ -33,7 +33,7 @@ class WebcamSource:
         ):
             info = stream_info(stream)
             yield from decoded(
-                container.demux(stream), stream, stop=stop, watch=watch, info=info,
+                container.demux(), stream, stop=stop, watch=watch, info=info,
                 timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
             )  # fmt: skip
         if not stop.is_set():

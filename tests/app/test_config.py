@@ -1,0 +1,123 @@
+"""Settings: defaults, the YAML file, the flags, and what a wrong one is answered."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import parser
+from app.config import CHOICES, MAX_BATCH, Settings, settings
+from pipelines.errors import UsageError
+from tests.command import watchline
+
+
+def read(place: Path, text: str, flags: dict[str, Any] | None = None, **environ: str) -> Settings:
+    """The settings that a file of this content gives."""
+    path = place / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return settings(flags or {}, str(path), environ)
+
+
+def test_every_flag_is_a_setting_and_every_setting_a_flag() -> None:
+    run = parser()._subparsers._group_actions[0].choices["run"]  # type: ignore[union-attr,index,call-overload]
+    flags = {action.dest for action in run._actions} - {"help", "config"}
+    assert flags == {f.name for f in dataclasses.fields(Settings)} - {"streams"}
+    for name, allowed in CHOICES.items():
+        assert tuple(next(a.choices for a in run._actions if a.dest == name)) == allowed
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    s = settings({"sources": ("a.mp4",)}, None)
+    assert (s.model, s.topk, s.fit, s.budget_ms, s.max_batch, s.max_wait_ms) == ("lite0", 5, "crop", 50, 32, None)
+    assert (s.device, s.engine, s.precision) == ("auto", "auto", "auto")
+    assert (s.rtsp_transport, s.open_timeout, s.read_timeout, s.reconnect) == ("tcp", 10, 5, True)
+
+
+def test_flags_win_over_the_file(place: Path) -> None:
+    s = read(place, "source: a.mp4\nmodel: probe\ntopk: 3\n", {"topk": 1})
+    assert (s.sources, s.model, s.topk) == (("a.mp4",), "probe", 1)
+
+
+def test_sources_on_the_command_line_replace_the_streams_of_the_file(place: Path) -> None:
+    s = read(place, "streams: {door: {source: a.mp4}}\n", {"sources": ("b.mp4",)})
+    assert (s.sources, dict(s.streams)) == (("b.mp4",), {})
+
+
+def test_a_flag_has_one_name_in_yaml_whichever_dash(place: Path) -> None:
+    s = read(place, "source: a.mp4\nbudget-ms: 80\nmax_batch: 4\nreconnect: false\n")
+    assert (s.budget_ms, s.max_batch, s.reconnect) == (80, 4, False)
+
+
+def test_streams_and_numbers_of_devices(place: Path) -> None:
+    s = read(place, "streams:\n  door: {source: 'rtsp://cam/door'}\n  desk: {source: 0}\n")
+    assert s.streams == {"door": "rtsp://cam/door", "desk": "0"}
+
+
+def test_environment_in_values(place: Path) -> None:
+    s = read(place, "streams: {door: {source: 'rtsp://u:${DOOR_PASSWORD}@cam/door'}}\n", DOOR_PASSWORD="p%40ss")
+    assert s.streams == {"door": "rtsp://u:p%40ss@cam/door"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("modell: probe\n", ["modell", "did you mean 'model'"]),
+        ("max-bach: 3\n", ["max-bach", "did you mean 'max-batch'"]),
+        ("max-batch: eight\nsource: a.mp4\n", ["max-batch", "int"]),
+        ("max-batch: true\nsource: a.mp4\n", ["max-batch", "int"]),
+        ("show: 'yes'\nsource: a.mp4\n", ["show", "bool"]),
+        ("model: 5\nsource: a.mp4\n", ["model", "str"]),
+        ("source: 'rtsp://u:${NOT_THERE}@cam/x'\n", ["NOT_THERE", "not set"]),
+        ("streams: {door: {sorce: a.mp4}}\n", ["door", "source"]),
+        ("streams: {door: a.mp4}\n", ["door", "source"]),
+        ("streams: []\n", ["streams", "map"]),
+        ("source: {a: b}\n", ["source", "list"]),
+        ("a: [1\nb: }\n", ["not valid YAML", "line 2"]),
+        ("- a\n", ["map", "list"]),
+        ("", ["map"]),
+        ("model: probe\n", ["no source"]),
+        ("source: a.mp4\nengine: foo\n", ["--engine 'foo'", "auto, torch, openvino"]),
+        ("source: !!python/object/apply:os.system ['true']\n", ["not valid YAML"]),
+    ],
+)
+def test_a_wrong_file_is_one_line(place: Path, text: str, words: list[str]) -> None:
+    (place / "config.yaml").write_text(text)
+    done = watchline("run", "--config", "config.yaml")
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert all(word in line for word in words), line
+
+
+def test_a_file_that_is_not_there() -> None:
+    done = watchline("run", "--config", "nope.yaml")
+    assert (done.code, done.err) == (2, "watchline: cannot read the config 'nope.yaml': No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("engine", "onnx", "allowed: auto, torch, openvino"),
+        ("precision", "fp16", "allowed: auto, fp32, bf16, int8"),
+        ("precision", "int8", "use fp32 or bf16"),
+        ("device", "tpu", "allowed: auto, cpu, cuda, cuda:N"),
+        ("fit", "stretch", "allowed: crop, squash, pad"),
+        ("topk", 0, "--topk must be more than 0, got 0"),
+        ("max_batch", -1, "--max-batch must be more than 0, got -1"),
+        ("max_batch", MAX_BATCH + 1, "at most 128"),
+        ("stride", 0, "--stride must be more than 0"),
+        ("max_fps", 0.0, "--max-fps must be more than 0"),
+        ("budget_ms", float("nan"), "--budget-ms must be more than 0, got nan"),
+        ("budget_ms", float("inf"), "--budget-ms must be more than 0, got inf"),
+        ("max_wait_ms", -0.5, "--max-wait-ms must be 0 or more"),
+        ("probe_ms_per_batch", -1.0, "--probe-ms-per-batch must be 0 or more"),
+        ("open_timeout", 0.0, "--open-timeout must be more than 0"),
+        ("jobs", 0, "--jobs must be more than 0"),
+    ],
+)
+def test_a_wrong_value_names_what_is_allowed(flag: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settings({"sources": ("a.mp4",), flag: value}, None)
+    assert words in str(caught.value)

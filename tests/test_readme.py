@@ -1,0 +1,166 @@
+"""What the README shows works: every command in its sh blocks is run, and its tables and examples are the program's.
+
+Commands run in an empty folder with `samples` and the files that the text speaks of. What is changed before they run is
+all in `limited` and `prepare`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import EXIT_CODES, parser
+from samples import FOLDER
+from tests.command import Done, environ, finished, read_lines, watchline
+from tests.media import lumas, numbered
+from tests.servers import RtspServer
+from tests.sinks.test_window import start_xvfb
+from tests.system import has, need
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CAMERA = "rtsp://user:password@camera.example"
+PASSWORD = "p@ss:word"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = list(dict.fromkeys(line for block in blocks("sh") for line in block.splitlines() if line))
+
+
+def limited(words: list[str]) -> list[str]:
+    """The same command with an end, and not longer than a test may take."""
+    if words[:2] == ["watchline", "run"]:
+        # A camera's first frames may all be dropped on a machine that is too slow for its budget, for half a second.
+        live = any(w.startswith("rtsp://") or w in ("cameras.streams", "watchline.yaml") for w in words)
+        return [*words, "--max-frames", "50" if live else "12"]
+    if words[:2] == ["watchline", "bench"]:
+        return [*words, "--frames", "40"]
+    return words
+
+
+@pytest.fixture(scope="module")
+def camera(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RtspServer]:
+    need("gst-rtsp-server")
+    clip = numbered(tmp_path_factory.mktemp("camera") / "clip.mp4", frames=100, size=(320, 240))
+    with RtspServer({"stream1": clip, "stream2": clip}, user="user", password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if not has("Xvfb"):
+        yield ""
+        return
+    server, name = start_xvfb(tmp_path_factory.mktemp("xvfb"))
+    try:
+        yield name
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def prepare(place: Path, address: str) -> None:
+    """The files that the README's commands name. Outputs go into `out`, which must exist."""
+    (place / "samples").symlink_to(FOLDER)
+    for folder in ("out", "clips"):
+        (place / folder).mkdir()
+    for name in ("a", "b"):
+        numbered(place / f"clips/{name}.mp4", frames=20)
+    (place / "cameras.streams").write_text(f"# both\n{address}/stream1\n{address}/stream2\n")
+    (config,) = blocks("yaml")
+    plain = "rtsp://user:${CAMERA_PASSWORD}@camera.example"
+    assert plain in config
+    (place / "watchline.yaml").write_text(config.replace("camera.example", address.rpartition("@")[2]))
+
+
+@pytest.mark.usefixtures("first_use")
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("watchline ")])
+def test_command(place: Path, command: str, camera: RtspServer, display: str) -> None:
+    address = camera.url("stream1").removesuffix("/stream1")
+    prepare(place, address)
+    words = limited([w.replace(CAMERA, address) for w in shlex.split(command)])
+    env = environ(CAMERA_PASSWORD=address.split(":")[2].partition("@")[0])
+    if "--show" in words:
+        need("Xvfb")
+        env["DISPLAY"] = display
+    done = finished(*words[1:], env=env)
+    assert done.code == 0, done.err
+    assert PASSWORD not in done.out + done.err
+    check_outputs(place, words, done)
+
+
+def check_outputs(place: Path, words: list[str], done: Done) -> None:
+    """What was asked for is there."""
+    for flag, value in itertools.pairwise(words):
+        if flag == "--jsonl":
+            lines = done.lines if value == "-" else read_lines(place / value)
+            assert lines
+            assert {line["status"] for line in lines} <= {"ok", "dropped"}
+        if flag == "--report":
+            assert json.loads((place / value).read_text())["streams"]
+        if flag == "-o":
+            videos = list((place / value).iterdir()) if (place / value).is_dir() else [place / value]
+            assert videos
+            assert all(next(lumas(v)) for v in videos)
+    if "watchline.yaml" in words:
+        assert {line["stream"] for line in read_lines(place / "frames.jsonl")} == {"door", "yard"}
+
+
+def test_every_command_is_of_a_kind_that_is_tested() -> None:
+    """make's are only looked up: `make demo` and `make test` are what .ci/run and test_demo.py do."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in COMMANDS:
+        kind, *words = shlex.split(command)
+        assert kind in ("watchline", "make"), command
+        assert kind != "make" or set(words) <= targets, command
+    assert {"demo", "test", "check", "venv", "system", "clean"} <= targets
+
+
+def flags_of_run() -> set[str]:
+    run: Any = parser()._subparsers._group_actions[0].choices["run"]  # type: ignore[union-attr,index,call-overload]
+    return {flag for action in run._actions for flag in action.option_strings} - {"-h", "--help"}
+
+
+def test_the_table_of_flags_is_complete() -> None:
+    section = README.split("## Flags of `watchline run`")[1].split("###")[0]
+    rows = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `-")]
+    assert {flag for row in rows for flag in re.findall(r"--?[a-z][a-z-]*", row)} == flags_of_run()
+
+
+def test_the_exit_codes_are_those_of_help() -> None:
+    section = README.split("## Exit codes")[1].split("\n## ")[0]
+    said = re.findall(r"^\| (\d+) \| (.*?)(?:,? within 3 s)?(;.*)? \|$", section, re.MULTILINE)
+    wanted = [" ".join(k.split(maxsplit=1)) for k in EXIT_CODES.splitlines()[1:]]
+    assert [f"{code} {text}{rest}" for code, text, rest in said] == wanted
+
+
+def test_the_examples_have_the_keys_of_the_program(place: Path) -> None:
+    numbered(place / "num.mp4", frames=3)
+    done = watchline("run", "num.mp4", "--model", "probe", "--no-show", "--jsonl", "-", "--report", "r.json")
+    line, report = (json.loads(block) for block in blocks("json"))
+    real = json.loads((place / "r.json").read_text())
+    assert line.keys() == done.lines[0].keys()
+    assert line["latency_ms"].keys() == done.lines[0]["latency_ms"].keys()
+    assert line["labels"][0].keys() == done.lines[0]["labels"][0].keys()
+    assert report.keys() == real.keys()
+    assert report["streams"]["door"].keys() == real["streams"]["num"].keys() - {"latency_ms"}
+    assert report["streams"]["door"]["dropped"].keys() == real["streams"]["num"]["dropped"].keys()
+    for part in ("engine", "device", "machine", "queue_wait_ms"):
+        assert report[part].keys() == real[part].keys(), part
+
+
+def test_links_and_pictures_are_there() -> None:
+    links = [k for k in re.findall(r"\]\(([^)]+)\)", README) if "://" not in k]
+    assert "samples/annotated.jpg" in links
+    assert [k for k in links if not (ROOT / k).exists()] == []
+    assert (ROOT / "samples/annotated.jpg").stat().st_size < 150_000
