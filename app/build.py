@@ -114,6 +114,8 @@ def make_model(settings: Settings, done: Callable[[int, float], None]) -> Model:
     """
     labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
     if settings.model == models.PROBE:
+        if settings.device.startswith("cuda"):
+            raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
         return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", done)
@@ -163,7 +165,9 @@ def _model(
     why: str, done: Callable[[int, float], None],
 ) -> Model:  # fmt: skip
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
+    given = engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None
     options = PredictorOptions(
+        profile=given,
         topk=settings.topk,
         names=names,
         known=stored.profile(_profile_key(engine)) if stored is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,12 +19,15 @@ from app.console import start_logging
 from pipelines.errors import WatchlineError
 from samples import FOLDER
 
+FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share/fonts")
 log = logging.getLogger("watchline")
 WRONG = 2
 
 
 def run(command: str, flags: dict[str, Any]) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
+    # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
+    os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
     console = Console(stderr=True)
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Console], int]] = {

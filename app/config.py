@@ -50,6 +50,8 @@ class Settings:
     reconnect: bool = True
     verbose: bool = False
     quiet: bool = False
+    config: str | None = None
+    """The file that these came from."""
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -72,7 +74,7 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
     if flags.get("sources"):
         values.pop("streams", None)
     values.update(flags)
-    result = Settings(**values)
+    result = Settings(**values, config=config)
     _check(result)
     return result
 
@@ -128,7 +130,7 @@ def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _known(key: str, name: str, path: Path) -> None:
-    fields = [f.name for f in dataclasses.fields(Settings)]
+    fields = [f.name for f in dataclasses.fields(Settings) if f.name != "config"]
     if name not in fields:
         near = difflib.get_close_matches(name, fields, 1)
         hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""

@@ -115,7 +115,7 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
         lines[0] += f", {report['throughput_fps']:.1f} frames/s"
     engine = report["engine"]
     lines.append(f"model {engine['model']}: {engine['name']} {engine['precision']} on {engine['device']}")
-    if any(s["live"] for s in streams.values()) and report["goodput"] is not None:
+    if any(s["live"] and s["shown"] for s in streams.values()):
         total = report["latency_ms"]["total"]
         lines.append(
             f"latency p50 {total['p50']} ms, p99 {total['p99']} ms, max {total['max']} ms; "

@@ -205,13 +205,15 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
         raise UsageError("two outputs would be written to standard output; give --jsonl or --report a file")
     sources = {_identity(Path(s.address)) for s in streams if s.kind == "file"}
     sources |= {_identity(p) for s in streams for p in s.pictures}
+    read = [*settings.sources, settings.model, settings.labels, settings.config]
+    sources |= {_identity(Path(text)) for text in read if text and Path(text).is_file()}
     seen: set[object] = set()
     for path in [*texts, *videos]:
         real = _identity(path)
         if real in seen:
             raise UsageError(f"two outputs would be written to {str(path)!r}; give each a name of its own")
         if real in sources:
-            raise UsageError(f"the output {str(path)!r} is one of the sources; give it another name")
+            raise UsageError(f"the output {str(path)!r} is one of the sources or files that are read; give it another name")
         seen.add(real)
 
 

@@ -213,4 +213,5 @@ def _places(work: Work, settings: Settings) -> list[str]:
     videos = [str(s.output) for s in work.streams if s.output is not None and s.output.exists()]
     places = [("annotated video", v) for v in videos[:10]]
     places += [("JSON lines", settings.jsonl), ("report", settings.report)]  # type: ignore[list-item]
-    return [f"{what}: {where}" for what, where in places if where not in (None, "-")]
+    there = [(what, where) for what, where in places if where not in (None, "-") and Path(where).exists()]
+    return [f"{what}: {where}" for what, where in there]

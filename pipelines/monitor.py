@@ -290,10 +290,12 @@ class LatencyMonitor:
     def report(self) -> dict[str, Any]:
         """The measured part of the report; what the program is made of is added by the app."""
         ledgers = self.ledgers
+        # The promise is about cameras: beside them, files, which have no deadline and wait in line, are not counted.
+        promised = [ledger for ledger in ledgers if ledger.live and ledger.shown] or ledgers
         first = min((s for ledger in ledgers if (s := ledger.span()[0]) is not None), default=None)
         last = max((s for ledger in ledgers if (s := ledger.span()[1]) is not None), default=None)
-        stages = _merged(ledger.stages for ledger in ledgers)
-        good = [ledger.good() for ledger in ledgers]
+        stages = _merged(ledger.stages for ledger in promised)
+        good = [ledger.good() for ledger in promised]
         with self._lock:
             d = self._device
             busy = d.busy_s / (d.until_s - d.since_s) if d.since_s is not None and d.until_s > d.since_s else 0.0

@@ -10,7 +10,10 @@ import difflib
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
+import logging
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -175,9 +178,11 @@ class _needs_network:
         self._name = name
 
     def __enter__(self) -> None:
-        pass
+        self._mute = redirect_stderr(io.StringIO())  # torch's own lines about the download
+        self._mute.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._mute.__exit__(None, None, None)
         if error is not None and isinstance(error, Exception):
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UsageError(
@@ -189,10 +194,15 @@ class _needs_network:
 def _load_pt2(path: Path) -> Network:
     import torch
 
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)  # of a damaged file it would print a traceback beside our one line
     try:
         program = torch.export.load(path)
     except Exception as error:
         raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {_first(error)}") from error
+    finally:
+        log.setLevel(level)
     return _with_input(program.module(), list(_first_input(program)), None)
 
 

@@ -26,23 +26,27 @@ import numpy.typing as npt
 from pipelines.channel import Channel
 from pipelines.crew import Crew
 from pipelines.errors import EngineError, UsageError
-from pipelines.frame import Frame, Label, Prediction
+from pipelines.frame import Frame, Label, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, warm_sizes
 from pipelines.predict.preprocess import Preprocess, softmax
 from pipelines.predict.profile import Profile, Timing, measure
 from pipelines.predict.scheduler import DynamicBatchScheduler, Entry, SchedulerOptions
 
+WARM = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))
+"""A picture to warm up with."""
 WARMUP_LIMIT_S = 4.0
 """Sizes that warming and measuring have not reached by then are extrapolated."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
-    """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size."""
+    """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size. `profile`: l(b) where it
+    is given and not to be measured."""
 
     topk: int = 5
     names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
+    profile: Profile | None = None
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
 
@@ -173,8 +177,11 @@ class AsyncBatchPredictor:
             options = self._options = replace(options, scheduler=only)
         slots = self.engine.open(options.scheduler.max_batch, options.scheduler.slots)
         self._names = self._class_names()
-        self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = measure(
+        # The first call of a library's function costs up to half a second: not at a frame's expense.
+        self.preprocess(WARM, slots[0].input[0])
+        if options.profile is None:
+            self._gives_probabilities = self._is_softmaxed(slots[0])
+        profile = options.profile or measure(
             lambda b: self._time(slots[0], b),
             warm_sizes(self.engine, options.scheduler.max_batch),
             options.scheduler.max_batch,

@@ -96,7 +96,7 @@ class _Pipe:
             if not ready:
                 waited_s += POLL_S
                 continue
-            # Readable and empty is the end: somebody had opened the other side and has closed it. Before that it is not readable.
+            # Readable and empty is the end: somebody had opened the other side and has closed it.
             return os.read(self._fd, size)
         return b""
 

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 import av
 import numpy as np
+from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
@@ -14,6 +15,10 @@ from pipelines.planes import SCALER_SPACES, color_range, plane_array
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 """AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
+# PyAV's list of kinds ends before FFmpeg's: a photo's EXIF block, say, would make every other kind unreadable. What it
+# does not know passes for a kind that nobody here asks for.
+SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore[assignment,method-assign]
+
 PLAIN = ("yuv420p", "yuvj420p")
 EXACT = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP

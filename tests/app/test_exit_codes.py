@@ -52,7 +52,6 @@ class TestBadInput:
             (["num.mp4", "--model", "text.pt"], ["text.pt", "weights_only"]),
             pytest.param(
                 ["num.mp4", "--model", "text.pt2"], ["text.pt2", "torch.export.save"],
-                marks=pytest.mark.xfail(reason="torch's own logger prints a traceback before it", strict=True),
             ),
             (["num.mp4", "--model", "resnet5O"], ["no model named 'resnet5O'", "Allowed: lite0", "Near:", "resnet50"]),
             (["num.mp4", "--model", "timm:resnet5O"], ["no model named 'timm:resnet5O'", "timm:resnet50"]),

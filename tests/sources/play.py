@@ -61,15 +61,17 @@ class Ears:
 class Player:
     """Plays a source in the thread `player`; leaving the `with` stops it and waits for it.
 
-    The thread keeps the captures, the error that ended it, and how many file descriptors it had when it was through.
+    The thread keeps the captures and the error that ended it. `stopped`: the stop is set before it begins.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, stopped: bool = False) -> None:
         self.source = source
         self.ears = Ears()
         self.captures: list[Capture] = []
         self.error: BaseException | None = None
         self._stop = threading.Event()
+        if stopped:
+            self._stop.set()
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._play, name="player")
@@ -161,7 +163,7 @@ class Transmitter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         self._thread.join()
         self._listener.close()
         self.hang_up()

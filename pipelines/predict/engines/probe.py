@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.predict.engines.engine import Slot
+from pipelines.predict.profile import Profile, Timing, measured_sizes
 
 CLASSES = 256
 
@@ -37,6 +38,12 @@ class ProbeEngine:
         self._per_batch_s = per_batch_s
         self._per_frame_s = per_frame_s
         self._free_s = 0.0
+
+    def shape(self, max_batch: int) -> Profile:
+        """l(b) as it was asked for: there is nothing to measure."""
+        sizes = measured_sizes(max_batch)
+        times = [self._per_batch_s + b * self._per_frame_s for b in sizes]
+        return Profile({b: Timing(t, t) for b, t in zip(sizes, times, strict=True)}, max_batch)
 
     def open(self, max_batch: int, slots: int) -> list[ProbeSlot]:
         return [ProbeSlot(max_batch) for _ in range(slots)]
