@@ -40,7 +40,8 @@ class RtspSource:
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
         options = {
             "rtsp_transport": self._transport,
-            "fflags": "nobuffer",
+            # Without nobuffer, which throws away what was read while probing: the first key picture, when the camera
+            # begins with one. Nothing is probed for, so that nothing waits in that buffer.
             "analyzeduration": "0",
             "probesize": "32",
             # Reordering would hold back each packet for a while; a late one is a lost one.

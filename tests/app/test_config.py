@@ -24,7 +24,7 @@ def read(place: Path, text: str, flags: dict[str, Any] | None = None, **environ:
 def test_every_flag_is_a_setting_and_every_setting_a_flag() -> None:
     run = parser()._subparsers._group_actions[0].choices["run"]  # type: ignore[union-attr,index,call-overload]
     flags = {action.dest for action in run._actions} - {"help", "config"}
-    assert flags == {f.name for f in dataclasses.fields(Settings)} - {"streams"}
+    assert flags == {f.name for f in dataclasses.fields(Settings)} - {"streams", "config"}
     for name, allowed in CHOICES.items():
         assert tuple(next(a.choices for a in run._actions if a.dest == name)) == allowed
 
