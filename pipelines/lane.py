@@ -1,7 +1,7 @@
 """START HERE: one stream on its way from its source through the predictor to its sinks.
 
     decode:NAME   source.frames() -> number -> predictor.submit() -> inbox        (a file's submit waits for room)
-    lane:NAME     inbox, in order -> wait for the answer -> overlay -> sinks -> screen -> ledger, log
+    lane:NAME     inbox, in order, when answered -> overlay -> sinks -> screen -> ledger, log
 
 Every captured frame goes through the inbox with a future, also one that is dropped before any work: so everything that
 is written about a stream is in frame order. The end of a frame is in `Ends`, since the window may draw later.
@@ -18,10 +18,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipelines.channel import Channel, Closed
+from pipelines.channel import Closed
 from pipelines.crew import Crew
 from pipelines.errors import Dropped, SinkError, SourceError
 from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
+from pipelines.inbox import Inbox
 from pipelines.monitor import StreamLedger
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sources.source import Source
@@ -92,7 +93,7 @@ class Lane:
         self._go = go
         self._clock = clock
         self._stop = threading.Event()
-        self._inbox: Channel[tuple[Frame, Future[Prediction]]] = Channel(INBOX, "block")
+        self._inbox = Inbox(INBOX)
         self._ends = Ends(ledger, outputs.log)
         self._next_due_s: float | None = None
 
@@ -122,7 +123,7 @@ class Lane:
                     if not self._wait_to_go():
                         break
                     frame = self._numbered(capture)
-                    self._inbox.put((frame, self._admit(frame, capture)))
+                    self._inbox.put(frame, self._admit(frame, capture))
                     if frame.index + 1 == self._options.max_frames:
                         break
                 else:

@@ -8,12 +8,14 @@ without windows and a Qt plugin whose libraries are missing, is asked of OpenCV 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,6 +199,19 @@ def _receive(server: socket.socket, size: int) -> bytes:
     return data
 
 
+@cache
+def mend_toolkit() -> None:
+    """Make Qt get all its events. Called before the first window is opened; thread: any.
+
+    opencv-python carries a libX11-xcb of its own, which must fit libX11, and takes libX11 from the system. With a newer
+    one (1.8) its XSetEventQueueOwner sets a field that has moved, and Xlib goes on taking events that are Qt's: on a
+    busy machine 11 of 40 windows lost the news that they were mapped, and stayed black for ever. With the system's own
+    libX11-xcb, found first because it is global, 0 of 40.
+    """
+    with contextlib.suppress(OSError):  # not there: then it is as it was
+        ctypes.CDLL("libX11-xcb.so.1", mode=ctypes.RTLD_GLOBAL)
+
+
 def _check_toolkit() -> None:
     import cv2  # only needed by who has a display
 
@@ -204,6 +219,7 @@ def _check_toolkit() -> None:
         raise _NoDisplayError("this OpenCV has no windows (opencv-python does, opencv-python-headless does not)")
     plugin = Path(cv2.__file__).parent / "qt" / "plugins" / "platforms" / "libqxcb.so"
     if plugin.exists():
+        mend_toolkit()
         try:
             ctypes.CDLL(str(plugin))
         except OSError as error:

@@ -22,6 +22,8 @@ Canvas = npt.NDArray[np.uint8]
 Size = tuple[int, int]
 
 BACKGROUND = (26, 18, 13)
+GROUND = (10, 7, 5)
+"""Between the tiles."""
 TEXT = (255, 252, 250)
 MUTED = (176, 160, 148)
 SCRIM = 0.45
@@ -137,7 +139,7 @@ class Mosaic:
     def draw(self) -> bool:
         """Draw the tiles that changed. False: none did."""
         if not self._laid_out:
-            self.canvas[:] = BACKGROUND
+            self.canvas[:] = GROUND
             places = cells(len(self), self.size, self._aspect) if self._tiles else []
             for tile, cell in zip(self._tiles.values(), places, strict=True):
                 tile.move(cell)
@@ -210,9 +212,7 @@ def _even(picture: Picture) -> Picture:
         return picture
     h, w = picture.height // 2, picture.width // 2
     planes = picture.y[: 2 * h, : 2 * w], picture.u[:h, :w], picture.v[:h, :w]
-    return Picture(
-        *planes, picture.matrix, picture.full_range, picture.rotation, picture.mirrored, picture.sample_aspect
-    )
+    return Picture(*planes, picture.matrix, picture.full_range, picture.rotation, picture.mirrored, picture.sample_aspect)
 
 
 def _write(view: Canvas, painter: TextPainter, lines: list[tuple[str, tuple[int, int, int]]]) -> None:

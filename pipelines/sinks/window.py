@@ -16,7 +16,7 @@ from typing import Literal
 import cv2
 
 from pipelines.frame import Frame, Picture
-from pipelines.sinks.display import display_there, require_display
+from pipelines.sinks.display import display_there, mend_toolkit, require_display
 from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
 
 __all__ = ["Window", "WindowEvent", "display_there", "require_display"]
@@ -157,6 +157,7 @@ class Window:
     def _fit(self, first: Picture | None) -> None:
         """Open the window, give it the first picture's size unless the person already gave it one, and follow it."""
         if self._sized is None:
+            mend_toolkit()
             cv2.namedWindow(self._title, FLAGS)
             self._resize(EMPTY)
         now = self._size()

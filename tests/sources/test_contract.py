@@ -159,22 +159,26 @@ class Contract:
 
 class TestHere(Contract):
     @pytest.fixture(params=LOCAL, scope="class")
-    def case(self, request: pytest.FixtureRequest, clips: Path) -> Iterator[Case]:
+    @classmethod
+    def case(cls, request: pytest.FixtureRequest, clips: Path) -> Iterator[Case]:
         with ExitStack() as stack:
             yield LOCAL[request.param](clips, stack)
 
     @pytest.fixture(scope="class")
-    def played(self, case: Case) -> Played:
+    @classmethod
+    def played(cls, case: Case) -> Played:
         return _played(case)
 
 
 class TestCamera(Contract):
     @pytest.fixture(params=["tcp", "udp"], scope="class")
-    def case(self, request: pytest.FixtureRequest, camera: RtspServer) -> Case:
+    @classmethod
+    def case(cls, request: pytest.FixtureRequest, camera: RtspServer) -> Case:
         return Case(lambda: RtspSource(camera.url("cam"), transport=request.param), live=True, joins=True, count=30)
 
     @pytest.fixture(scope="class")
-    def played(self, case: Case) -> Played:
+    @classmethod
+    def played(cls, case: Case) -> Played:
         return _played(case)
 
 
