@@ -2,14 +2,15 @@
 
 PyAV gives FFmpeg an interrupt callback that looks only at the time, through the module attribute `av.container.core.time`.
 The object that stands there from the first import of this module on answers the true monotonic time, but for a thread
-whose stop is set a time far ahead: its open or read ends at once (4 ms for an open, 0.1 s for a read at the most; without
+whose stop is set a time far ahead, each time farther: its open or read ends at once (4 ms for an open, 0.1 s for a read at the most; without
 it a read ends only with its time limit). It is a private name: a test shows that it still works with the PyAV at hand.
 
-FFmpeg asks again for as long as it waits, so the answer must stay ahead until the stop's owner has left the `with`.
+Farther each time, because the start of a call is asked for, too: a stop that was set before the call must end it as well.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -24,10 +25,11 @@ FAR_S = 1e6
 class _Clock:
     def __init__(self) -> None:
         self._stops: dict[int, threading.Event] = {}
+        self._leaps = itertools.count(1)
 
     def monotonic(self) -> float:
         stop = self._stops.get(threading.get_ident())
-        return time.monotonic() + (FAR_S if stop is not None and stop.is_set() else 0.0)
+        return time.monotonic() + (FAR_S * next(self._leaps) if stop is not None and stop.is_set() else 0.0)
 
 
 _clock = _Clock()

@@ -78,7 +78,16 @@ def opened(
                 return
             raise _explained(name, error, limits.read_s, late=False, remote=remote) from None
         finally:
-            container.close()
+            _close(container)
+
+
+def _close(container: InputContainer) -> None:
+    """Close it without a deadlock: PyAV frees a decoder with the interpreter's lock held, and FFmpeg waits then for frame
+    threads, one of which may want that lock for a line of the log. The flush waits for them with the lock free."""
+    for stream in container.streams.video:
+        if stream.codec_context is not None:
+            stream.codec_context.flush_buffers()
+    container.close()
 
 
 def _find_host(address: str, name: str) -> None:
