@@ -2,8 +2,9 @@
 
 PyAV gives FFmpeg an interrupt callback that looks only at the time, through the module attribute `av.container.core.time`.
 The object that stands there from the first import of this module on answers the true monotonic time, but for a thread
-whose stop is set a time far ahead, each time farther: its open or read ends at once (4 ms for an open, 0.1 s for a read at the most; without
-it a read ends only with its time limit). It is a private name: a test shows that it still works with the PyAV at hand.
+whose stop is set a time far ahead, each time farther: its open or read ends at once (4 ms for an open, 0.1 s for a read
+at the most; without it a read ends only with its time limit). It is a private name: a test shows that it works with the
+PyAV at hand.
 
 Farther each time, because the start of a call is asked for, too: a stop that was set before the call must end it as well.
 """

@@ -85,7 +85,7 @@ def _close(container: InputContainer) -> None:
     """Close it without a deadlock: PyAV frees a decoder with the interpreter's lock held, and FFmpeg waits then for frame
     threads, one of which may want that lock for a line of the log. The flush waits for them with the lock free."""
     for stream in container.streams.video:
-        if stream.codec_context is not None:
+        if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()
     container.close()
 
