@@ -96,6 +96,7 @@ class Lane:
         self._inbox = Inbox(INBOX)
         self._ends = Ends(ledger, outputs.log)
         self._next_due_s: float | None = None
+        self._sink_failed = False
 
     def stop(self) -> None:
         """End soon; what waits is dropped as `shutdown`. Any thread."""
@@ -186,7 +187,9 @@ class Lane:
             result = Result(frame, "failed", error=error)
             self.ledger.once(f"failed {type(error).__name__}", f"frame {frame.index} failed: {error}")
         else:
-            return self._show(frame, prediction)
+            if not self._sink_failed:
+                return self._show(frame, prediction)
+            result = Result(frame, "dropped", cause="shutdown")
         if frame.trace.taken_s is not None:
             self._predictor.finish(frame)
         frame.let_go()
@@ -206,6 +209,7 @@ class Lane:
         except SinkError as error:
             self._ends.add(Result(frame, "failed", prediction, error=error))()
             self.ledger.fault(str(error))
+            self._sink_failed = True
             self._stop.set()
             return
         finally:
@@ -239,14 +243,23 @@ class Ends:
         return end
 
     def flush(self) -> None:
-        """Write what has ended, up to the first that has not."""
+        """Write what has ended, up to the first that has not.
+
+        :raises SinkError: if the log cannot be written; whoever waits for the end is woken all the same.
+        """
+        error: SinkError | None = None
         with self._changed:
             while self._open and self._open[0].done:
                 end = self._open.popleft()
                 self._ledger.end(end.result, skipped_by_window=end.skipped)
-                if self._log is not None:
-                    self._log.write(end.result)
+                try:
+                    if self._log is not None:
+                        self._log.write(end.result)
+                except SinkError as caught:
+                    error = error or caught
             self._changed.notify_all()
+        if error is not None:
+            raise error
 
     def wait(self) -> None:
         """Until every frame that was added has ended."""

@@ -27,13 +27,13 @@ class JsonLines:
         self._broken = False
 
     def write(self, result: Result) -> None:
-        line = json.dumps(as_json(result), ensure_ascii=False, separators=(",", ":"))
+        line = as_json(result)
         with self._lock:
             if self._broken:
                 return
             try:
                 file = self._opened()
-                file.write(line + "\n")
+                _write(file, line)
                 now = time.monotonic()
                 if not isinstance(self._target, Path) or now - self._flushed_s > FLUSH_S:
                     file.flush()
@@ -62,6 +62,15 @@ class JsonLines:
             except OSError as error:
                 if not self._broken:
                     raise self._explained(error) from error
+
+
+def _write(file: TextIO, line: dict[str, Any]) -> None:
+    separators = (",", ":")
+    try:
+        file.write(json.dumps(line, ensure_ascii=False, separators=separators) + "\n")
+    except UnicodeEncodeError:
+        # A terminal that knows only ASCII, or a file's name that is no text (lone surrogates): with JSON's own escapes.
+        file.write(json.dumps(line, separators=separators) + "\n")
 
 
 def as_json(result: Result) -> dict[str, Any]:

@@ -39,16 +39,19 @@ class Trust:
 
     From a refused or flagged packet on, until the next clean key packet, every picture may be smeared, whether the decoder
     flags it or not. In presentation order: what is shown before the key picture but decoded after it (an open group of
-    pictures) leans on the damaged ones too. Before the first key packet nothing is clean.
+    pictures) leans on the damaged ones too. Before the first key packet nothing is clean. The packet behind a flagged one
+    counts as damaged, too: where a parser cuts the packets, as in transport streams, FFmpeg flags the one before the loss.
     """
 
     def __init__(self) -> None:
         self._faults: list[_Fault] = []
         self._seen_key = False
+        self._flagged = False
 
     def packet(self, index: int, packet: Packet) -> None:
         """Look at a packet before it is decoded."""
-        if packet.is_corrupt:
+        flagged, self._flagged = self._flagged, packet.is_corrupt
+        if flagged or packet.is_corrupt:
             self.damaged(index)
             return
         if packet.is_keyframe:

@@ -1,0 +1,248 @@
+"""JSON lines: the promised form, valid whatever is in it, and an output that breaks says so once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import SinkError
+from pipelines.frame import CAUSES, STAGES, Frame, Label, Picture, Prediction, Result, StreamInfo, Trace
+from pipelines.sinks.jsonl import JsonLines, as_json
+from tests.media import grey
+
+pytestmark = pytest.mark.timeout(20)
+ALWAYS = ["stream", "session", "frame", "pts_s", "time", "arrived_s", "shown_s", "status"]
+
+
+def frame(index: int = 12, *, stream: str = "door", pts_s: float | None = 0.48, shown: bool = True) -> Frame:
+    at = time.monotonic() - 0.1
+    stamps = [at + k / 1000 for k in (1, 3, 6, 10, 15, 21)]
+    trace = Trace(at, *stamps, at + 0.024) if shown else Trace(at, stamps[0])
+    return Frame(stream, 2, index, Picture(*grey(16, (2, 2))), pts_s, StreamInfo(), trace)
+
+
+def ok(one: Frame | None = None, name: str = "fox squirrel") -> Result:
+    return Result(one or frame(), "ok", Prediction((Label(335, name, 0.8812345), Label(1, "goldfish", 0.1)), 3, 16))
+
+
+def written(*results: Result, folder: Path) -> list[dict[str, Any]]:
+    """Write to a file and read it back."""
+    path = folder / "out.jsonl"
+    log = JsonLines(path)
+    for result in results:
+        log.write(result)
+    log.close()
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n") or not results
+    return [strict(line) for line in text.splitlines()]
+
+
+def strict(line: str) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(line, parse_constant=refuse)  # type: ignore[no-any-return]
+
+
+class TestForm:
+    def test_a_shown_frame(self, tmp_path: Path) -> None:
+        result = ok()
+        (line,) = written(result, folder=tmp_path)
+        assert list(line) == [*ALWAYS, "labels", "batch", "latency_ms"]
+        assert (line["stream"], line["session"], line["frame"], line["pts_s"]) == ("door", 2, 12, 0.48)
+        assert line["status"] == "ok"
+        assert line["labels"] == [{"id": 335, "name": "fox squirrel", "p": 0.88123}, {"id": 1, "name": "goldfish", "p": 0.1}]
+        assert line["batch"] == {"id": 3, "size": 16}
+        assert list(line["latency_ms"]) == list(STAGES)
+        assert line["latency_ms"]["total"] == pytest.approx(24)
+        assert line["latency_ms"]["total"] == pytest.approx(1e3 * (line["shown_s"] - line["arrived_s"]), abs=0.01)
+        parts = sum(ms for stage, ms in line["latency_ms"].items() if stage != "total")
+        assert parts == pytest.approx(24, abs=0.01)
+        assert line["arrived_s"] == pytest.approx(result.frame.trace.arrived_s, abs=1e-6)
+
+    @pytest.mark.parametrize("cause", CAUSES)
+    def test_a_dropped_frame(self, cause: str, tmp_path: Path) -> None:
+        (line,) = written(Result(frame(shown=False), "dropped", cause=cause), folder=tmp_path)
+        assert list(line) == [*ALWAYS, "cause"]
+        assert (line["status"], line["cause"], line["shown_s"]) == ("dropped", cause, None)
+
+    def test_a_failed_frame(self, tmp_path: Path) -> None:
+        (line,) = written(Result(frame(shown=False), "failed", error=ValueError('a "bad"\nframe')), folder=tmp_path)
+        assert list(line) == [*ALWAYS, "error"]
+        assert line["status"] == "failed"
+        assert line["error"] == 'ValueError: a "bad"\nframe'
+        assert line["shown_s"] is None
+
+    def test_a_frame_that_an_output_refused_was_not_shown(self) -> None:
+        line = as_json(Result(frame(), "failed", ok().prediction, error=SinkError("disk full")))
+        assert line["shown_s"] is None
+        assert "labels" not in line
+
+    def test_a_frame_without_media_time(self, tmp_path: Path) -> None:
+        (line,) = written(ok(frame(pts_s=None)), folder=tmp_path)
+        assert line["pts_s"] is None
+
+    def test_the_time_of_day_is_that_of_the_arrival(self) -> None:
+        one = frame()
+        one.trace.arrived_s = time.monotonic() - 60
+        line = as_json(Result(one, "dropped", cause="overload"))
+        assert line["time"].endswith("Z")
+        assert len(line["time"]) == len("2026-11-30T03:00:00.123Z")
+        at = datetime.fromisoformat(line["time"])
+        assert abs((datetime.now(UTC) - at).total_seconds() - 60) < 2
+
+    def test_one_line_a_frame_in_the_order_of_the_writes(self, tmp_path: Path) -> None:
+        lines = written(*(ok(frame(k)) for k in range(50)), folder=tmp_path)
+        assert [line["frame"] for line in lines] == list(range(50))
+
+
+class TestText:
+    @pytest.mark.parametrize("name", ["猫", "кот", 'a\tb\n"c"\\', "\x00\x1f\x7f", "\u2028\u2029", "🦊", ""])
+    def test_any_name_comes_back(self, name: str, tmp_path: Path) -> None:
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+        log.write(ok(frame(stream=name), name))
+        log.close()
+        data = path.read_bytes()
+        assert data.count(b"\n") == 1
+        line = strict(data.decode("utf-8"))
+        assert line["stream"] == name
+        assert line["labels"][0]["name"] == name
+
+    def test_a_file_name_that_is_no_text_does_not_end_the_run(self, tmp_path: Path) -> None:
+        """Case C55: Linux lets a name hold any bytes; Python stands lone surrogates for them."""
+        name = os.fsdecode(b"\xff.mp4")
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+        log.write(ok(frame(stream=name)))
+        log.close()
+        assert strict(path.read_bytes().decode("utf-8"))["stream"] == name
+
+    def test_a_terminal_that_only_knows_ascii(self) -> None:
+        raw = io.BytesIO()
+        out = io.TextIOWrapper(raw, encoding="ascii")
+        log = JsonLines(out)
+        log.write(ok(name="猫"))
+        log.close()
+        assert strict(raw.getvalue().decode("ascii"))["labels"][0]["name"] == "猫"
+
+
+class TestOutputs:
+    def test_nothing_is_made_before_the_first_line(self, tmp_path: Path) -> None:
+        log = JsonLines(tmp_path / "out.jsonl")
+        log.close()
+        assert not (tmp_path / "out.jsonl").exists()
+
+    def test_closing_twice_is_fine(self, tmp_path: Path) -> None:
+        log = JsonLines(tmp_path / "out.jsonl")
+        log.write(ok())
+        log.close()
+        log.close()
+
+    def test_lines_reach_the_file_while_frames_come(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Who watches the file must not wait for a buffer to fill."""
+        now = [100.0]
+        monkeypatch.setattr("pipelines.sinks.jsonl.time.monotonic", lambda: now[0])
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+        for k in range(30):
+            log.write(ok(frame(k)))
+            now[0] += 0.04
+        assert len(path.read_text().splitlines()) >= 13
+        log.close()
+
+    def test_a_stream_is_flushed_line_by_line_and_left_open(self) -> None:
+        raw = io.BytesIO()
+        out = io.TextIOWrapper(raw, encoding="utf-8")
+        log = JsonLines(out)
+        log.write(ok())
+        assert raw.getvalue().count(b"\n") == 1
+        log.close()
+        assert not out.closed
+
+    def test_lines_of_several_threads_are_whole(self, tmp_path: Path) -> None:
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+
+        def work(stream: str) -> None:
+            for k in range(200):
+                log.write(ok(frame(k, stream=stream)))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        log.close()
+        lines = [strict(line) for line in path.read_text().splitlines()]
+        for name in "abc":
+            assert [line["frame"] for line in lines if line["stream"] == name] == list(range(200))
+
+
+class TestBroken:
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        log = JsonLines(tmp_path / "nowhere/out.jsonl")
+        with pytest.raises(SinkError, match=r"nowhere/out\.jsonl.*No such file"):
+            log.write(ok())
+        log.write(ok())
+        log.close()
+
+    def test_a_full_disk_is_said_once(self) -> None:
+        log, errors = JsonLines(Path("/dev/full")), list[str]()
+        for k in range(1000):
+            try:
+                log.write(ok(frame(k)))
+            except SinkError as error:
+                errors.append(str(error))
+        log.close()
+        assert len(errors) == 1
+        assert "/dev/full" in errors[0]
+        assert "No space left" in errors[0]
+
+    def test_a_disk_that_is_full_only_at_the_close(self) -> None:
+        log = JsonLines(Path("/dev/full"))
+        log._flushed_s = float("inf")
+        log.write(ok())
+        with pytest.raises(SinkError, match="No space left"):
+            log.close()
+        log.close()
+
+    def test_a_reader_that_went_away_is_said_once(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        out = os.fdopen(writing, "w", encoding="utf-8")
+        log = JsonLines(out)
+        with pytest.raises(SinkError, match=r"standard output.*Broken pipe"):
+            log.write(ok())
+        log.write(ok())
+        log.close()
+        with pytest.raises(BrokenPipeError):
+            out.close()
+
+    def test_the_other_threads_go_on_after_one_was_told(self) -> None:
+        log = JsonLines(Path("/dev/full"))
+        log._flushed_s = float("-inf")
+        errors: list[SinkError] = []
+
+        def work() -> None:
+            for k in range(200):
+                try:
+                    log.write(ok(frame(k)))
+                except SinkError as error:
+                    errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        log.close()
+        assert len(errors) == 1

@@ -1,0 +1,192 @@
+"""How tests play a source: in a thread of its own as a lane does, with ears for what it tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.frame import Capture
+from pipelines.sources.source import Source
+from tests.media import number_of
+
+PATIENCE_S = 20.0
+"""A test that waits so long for anything has failed."""
+SOON_S = 0.5
+"""How soon after its stop a source must have ended."""
+
+
+class Ears:
+    """A `Watch` that remembers everything."""
+
+    def __init__(self) -> None:
+        self.decode_errors: list[str] = []
+        self.faults: list[str] = []
+        self.outages: list[tuple[float, str]] = []
+        self.back = 0
+        self.said: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def decode_error(self, message: str) -> None:
+        self.decode_errors.append(message)
+
+    def fault(self, message: str) -> None:
+        self.faults.append(message)
+
+    def interrupted(self, since_s: float, message: str) -> None:
+        with self._changed:
+            self.outages.append((since_s, message))
+            self._changed.notify_all()
+
+    def resumed(self) -> None:
+        self.back += 1
+
+    def once(self, key: str, message: str) -> None:
+        self.said[key] = message
+
+    def until_interrupted(self, times: int = 1) -> None:
+        """Wait for the `times`-th outage."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.outages) >= times, PATIENCE_S)
+
+
+class Player:
+    """Plays a source in the thread `player`; leaving the `with` stops it and waits for it.
+
+    The thread keeps the captures and the error that ended it. `stopped`: the stop is set before it begins.
+    """
+
+    def __init__(self, source: Source, *, stopped: bool = False) -> None:
+        self.source = source
+        self.ears = Ears()
+        self.captures: list[Capture] = []
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        if stopped:
+            self._stop.set()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._play, name="player")
+
+    def __enter__(self) -> Player:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _play(self) -> None:
+        try:
+            for capture in self.source.frames(self._stop, self.ears):
+                with self._changed:
+                    self.captures.append(capture)
+                    self._changed.notify_all()
+        except BaseException as error:
+            self.error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def until(self, count: int) -> list[Capture]:
+        """The captures, once there are so many."""
+        self._until(lambda: len(self.captures) >= count or self._ended)
+        assert len(self.captures) >= count, f"ended after {len(self.captures)}: {self.error!r}"
+        return self.captures[:]
+
+    def until_session(self, session: int) -> Capture:
+        """The first capture of a session."""
+        self._until(lambda: any(c.session == session for c in self.captures) or self._ended)
+        return next(c for c in self.captures if c.session == session)
+
+    def until_ended(self, limit_s: float = PATIENCE_S) -> None:
+        """Until the source came to its end by itself."""
+        self._until(lambda: self._ended, limit_s)
+
+    def stop(self) -> float:
+        """Stop it; seconds until it had ended."""
+        began_s = time.monotonic()
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        return time.monotonic() - began_s
+
+    def _until(self, wanted: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
+        with self._changed:
+            assert self._changed.wait_for(wanted, limit_s), f"nothing for {limit_s:g} s; {len(self.captures)} captures"
+
+
+def everything(source: Source, ears: Ears | None = None) -> list[Capture]:
+    """All captures of a source that ends."""
+    return list(source.frames(threading.Event(), ears or Ears()))
+
+
+def first(source: Source, count: int) -> list[Capture]:
+    """The first captures; the source is closed then."""
+    captures = source.frames(threading.Event(), Ears())
+    try:
+        return list(islice(captures, count))
+    finally:
+        captures.close()  # type: ignore[attr-defined]
+
+
+def numbers(captures: list[Capture], step: int = 2) -> list[int]:
+    """Which pictures of a clip of `tests.media` these are."""
+    return [number_of(float(np.mean(c.picture.y)), step) for c in captures]
+
+
+def descriptors() -> int:
+    """Open file descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Transmitter:
+    """A camera that speaks MPEG-TS over TCP: for each client an ffmpeg plays a file for ever into its connection."""
+
+    def __init__(self, path: Path, *options: str) -> None:
+        self._path, self._options = path, options
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.accepted = 0
+
+    def __enter__(self) -> Transmitter:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept, name="transmitter")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._thread.join()
+        self._listener.close()
+        self.hang_up()
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def hang_up(self) -> None:
+        """End every transmission."""
+        for child in self._children:
+            child.kill()
+            child.wait()
+
+    def _accept(self) -> None:
+        command = ["ffmpeg", "-v", "error", "-re", "-stream_loop", "-1", "-i", str(self._path), *self._options]
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.accepted += 1
+                with client:
+                    child = subprocess.Popen(
+                        [*command, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "pipe:1"],
+                        stdout=client, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    )  # fmt: skip
+                self._children.append(child)

@@ -1,0 +1,238 @@
+"""Retry: pauses, sessions and what is told, on a stop that is a clock; and a real camera that dies and comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.errors import SourceError
+from pipelines.frame import Capture, Picture, StreamInfo
+from pipelines.sources.opening import Limits
+from pipelines.sources.reconnect import Reconnect, RetryOptions
+from pipelines.sources.rtsp import RtspSource, Transport
+from pipelines.sources.source import Watch
+from tests.media import grey
+from tests.servers import Play, RtspServer
+from tests.sources.play import SOON_S, Ears, Player, descriptors, numbers
+from tests.system import need
+
+pytestmark = pytest.mark.timeout(60)
+GONE = SourceError("gone")
+DENIED = SourceError("401", permanent=True, denied=True)
+ABSENT = SourceError("404", permanent=True)
+
+
+class Clock(threading.Event):
+    """A stop whose waits move the time, and which is set after so many of them."""
+
+    def __init__(self, waits: int = 100) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        self.pauses: list[float] = []
+        self._waits = waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        self.now_s += timeout
+        if len(self.pauses) == self._waits:
+            self.set()
+        return self.is_set()
+
+
+class Script:
+    """Sessions one after the other: so many pictures each, then the error, or a plain end."""
+
+    live = True
+
+    def __init__(self, clock: Clock, *sessions: tuple[int, SourceError | None]) -> None:
+        self._clock, self._left = clock, iter(sessions)
+        self.open = 0
+        self.opened = 0
+
+    def __call__(self) -> Script:
+        return self
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        pictures, error = next(self._left)
+        self.open += 1
+        self.opened += 1
+        try:
+            for k in range(pictures):
+                self._clock.now_s += 0.04
+                now = self._clock.now_s
+                yield Capture(Picture(*grey(16, (2, 2))), k / 25, now, now, StreamInfo())
+            if error is not None:
+                raise error
+        finally:
+            self.open -= 1
+
+
+def _run(*sessions: tuple[int, SourceError | None], chance: float = 0.0) -> tuple[Clock, Ears, list[Capture]]:
+    """Play the script, with a stop in the pause after its last session."""
+    clock, ears = Clock(len(sessions)), Ears()
+    script = Script(clock, *sessions)
+    source = Reconnect(script, clock=lambda: clock.now_s, chance=lambda: chance)
+    captures = list(source.frames(clock, ears))
+    assert script.open == 0
+    return clock, ears, captures
+
+
+def test_pauses_double_from_half_a_second_to_five() -> None:
+    clock, _, _ = _run(*[(0, GONE)] * 7)
+    assert clock.pauses == [0.5, 1, 2, 4, 5, 5, 5]
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
+def test_chance_takes_up_to_half_of_a_pause(chance: float, factor: float) -> None:
+    clock, _, _ = _run(*[(0, GONE)] * 5, chance=chance)
+    assert clock.pauses == pytest.approx([factor * s for s in (0.5, 1, 2, 4, 5)])
+
+
+def test_a_thousand_failures_still_make_a_pause() -> None:
+    clock, _, _ = _run(*[(0, GONE)] * 1100)
+    assert clock.pauses[-1] == 5
+
+
+def test_a_picture_begins_the_pauses_anew() -> None:
+    clock, _, _ = _run((0, GONE), (0, GONE), (1, GONE), (0, GONE))
+    assert clock.pauses == [0.5, 1, 0.5, 1]
+
+
+def test_sessions_count_what_gave_pictures() -> None:
+    _, _, captures = _run((0, GONE), (2, GONE), (0, GONE), (1, GONE), (3, None))
+    assert [c.session for c in captures] == [0, 0, 1, 2, 2, 2]
+
+
+def test_the_plain_end_of_a_live_stream_is_an_outage() -> None:
+    clock, ears, _ = _run((2, None), (1, None))
+    assert len(ears.outages) == 2
+    assert clock.pauses == [0.5, 0.5]
+
+
+def test_an_outage_begins_with_the_last_picture() -> None:
+    _, ears, _ = _run((2, GONE), (0, GONE), (1, GONE))
+    assert [since for since, _ in ears.outages] == pytest.approx([100.08, 100.08, 100.08 + 0.5 + 1 + 0.04])
+    assert [message for _, message in ears.outages] == ["gone"] * 3
+    assert ears.back == 1
+
+
+def test_a_first_open_that_fails_is_an_outage_since_the_start() -> None:
+    _, ears, _ = _run((0, GONE), (1, GONE))
+    assert ears.outages[0] == (100.0, "gone")
+    assert ears.back == 1
+
+
+@pytest.mark.parametrize("error", [DENIED, ABSENT])
+def test_what_no_retry_can_mend_ends_a_source_that_never_worked(error: SourceError) -> None:
+    clock, ears = Clock(), Ears()
+    with pytest.raises(SourceError) as caught:
+        list(Reconnect(Script(clock, (0, error))).frames(clock, ears))
+    assert caught.value is error
+    assert clock.pauses == []
+    assert ears.outages == []
+
+
+def test_after_a_success_it_is_retried_for_ever_and_a_refused_password_once_a_minute() -> None:
+    clock, _, captures = _run((1, GONE), (0, DENIED), (0, DENIED), (0, ABSENT), (1, GONE))
+    assert clock.pauses[1:3] == [60, 60]
+    assert clock.pauses[3] <= 5
+    assert [c.session for c in captures] == [0, 1]
+
+
+def test_options() -> None:
+    clock = Clock(4)
+    source = Reconnect(Script(clock, *[(0, GONE)] * 4), RetryOptions(1, 3), chance=lambda: 0.0)
+    list(source.frames(clock, Ears()))
+    assert clock.pauses == [1, 2, 3, 3]
+
+
+def test_closing_early_closes_the_session() -> None:
+    clock = Clock()
+    script = Script(clock, (5, GONE))
+    frames = Reconnect(script).frames(clock, Ears())
+    next(frames)
+    assert script.open == 1
+    frames.close()  # type: ignore[attr-defined]
+    assert script.open == 0
+
+
+def test_a_fault_of_the_program_is_no_outage() -> None:
+    class Broken(Script):
+        def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+            raise ZeroDivisionError("x")
+
+    clock = Clock()
+    with pytest.raises(ZeroDivisionError):
+        list(Reconnect(Broken(clock)).frames(clock, Ears()))
+    assert clock.pauses == []
+
+
+# A real camera.
+
+
+@pytest.fixture
+def server(clips: Path) -> Iterator[RtspServer]:
+    need("gst-rtsp-server")
+    with RtspServer({"cam": Play(clips / "num.mp4", sound=False)}) as server:
+        yield server
+
+
+def _retried(server: RtspServer, transport: Transport = "tcp") -> Reconnect:
+    return Reconnect(lambda: RtspSource(server.url("cam"), transport=transport, limits=Limits(2, 0.8)), RetryOptions(0.05, 0.1))
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServer, transport: Transport) -> None:
+    before = descriptors() - 2  # the pipes to a server that runs, which it does not at the end
+    with Player(_retried(server, transport)) as player:
+        player.until(3)
+        server.kill()
+        player.ears.until_interrupted()
+        server.restart()
+        back = player.until_session(1)
+        server.kill()
+        player.ears.until_interrupted(len(player.ears.outages) + 1)
+        server.restart()
+        player.until_session(2)
+        assert player.stop() < SOON_S
+        server.kill()
+        assert descriptors() == before
+    assert player.error is None
+    assert player.ears.back == 2
+    assert back.pts_s == 0
+    captures = player.captures
+    assert all(b.pts_s > a.pts_s for a, b in pairwise(captures) if a.session == b.session)  # type: ignore[operator]
+    assert all(a.decoded_s <= b.arrived_s for a, b in pairwise(captures) if b.session > a.session)
+    for session in range(3):
+        clean = numbers([c for c in captures if c.session == session and not c.corrupt])
+        assert clean == [(clean[0] + k) % 100 for k in range(len(clean))] if clean else True
+
+
+def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer) -> None:
+    with Player(_retried(server)) as player:
+        player.until(3)
+        server.freeze()
+        player.ears.until_interrupted()
+        frozen = len(player.captures)
+        assert {c.session for c in player.captures} == {0}
+        server.thaw()
+        player.until_session(1)
+    assert player.error is None
+    assert frozen >= 3
+    assert all(np.isfinite(c.arrived_s) for c in player.captures)
+
+
+def test_a_camera_that_is_not_there_yet(server: RtspServer) -> None:
+    server.kill()
+    with Player(_retried(server)) as player:
+        player.ears.until_interrupted(2)
+        server.restart()
+        assert player.until(1)[0].session == 0
+    assert player.error is None
+    assert player.ears.back == 1

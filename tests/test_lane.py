@@ -1,0 +1,481 @@
+"""One stream's lane between parts that do what the test says: every captured frame ends exactly once, in order."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.crew import Crew
+from pipelines.errors import SinkError, SourceError
+from pipelines.frame import CAUSES, Capture, Frame, Picture, Prediction, Result
+from pipelines.lane import Lane, LaneOptions, Outputs
+from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.sources.file import FileSource
+from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.synthetic import Synthetic, SyntheticSource
+from tests.fakes import PATIENCE_S, Board, FakePredictor, Lines, Scripted, Shelf, capture
+from tests.media import level, numbered
+
+pytestmark = pytest.mark.timeout(30)
+SOON_S = 0.5
+
+
+class Made:
+    """A lane with everything around it."""
+
+    def __init__(
+        self, source: Any, decide: Callable[[Frame], str] = lambda frame: "ok", *, options: LaneOptions | None = None,
+        sinks: Sequence[Any] | None = None, screen: Any = None, render: Any = None, log: Lines | None = None,
+        go: threading.Event | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.predictor = FakePredictor(decide)
+        self.ledger: StreamLedger = LatencyMonitor(0.05).open("door", live=source.live)
+        self.sink = Shelf()
+        self.log = log or Lines()
+        outputs = Outputs([self.sink] if sinks is None else sinks, screen, self.log, render)
+        self.lane = Lane("door", source, self.predictor, outputs, self.ledger, options, go=go)
+
+    def run(self) -> Made:
+        """Run it to its end."""
+        with self.running():
+            pass
+        return self
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run it meanwhile; leaving waits for its end."""
+        with Crew(self.lane.stop) as crew:
+            crew.start("lane:door", lambda: self.lane.run(crew))
+            yield
+        self.balanced()
+
+    def balanced(self) -> None:
+        """Every captured frame has ended exactly once, in order, and is in the ledger as it is in the log."""
+        ledger = self.ledger
+        assert self.log.indices == list(range(ledger.captured))
+        status = Counter(r.status for r in self.log.results)
+        assert (ledger.shown, ledger.failed) == (status["ok"], status["failed"])
+        causes = Counter(r.cause for r in self.log.results if r.status == "dropped")
+        assert {c: n for c, n in ledger.dropped.items() if n} == dict(causes)
+        assert ledger.in_flight == 0
+        assert ledger.ended
+        assert sorted(self.predictor.finished) == sorted(self.predictor.taken), "each taken frame is finished once"
+        assert self.predictor.closed == ["door"]
+
+
+def clip(frames: int = 10, **kind: Any) -> list[Capture]:
+    return [capture(k, **kind) for k in range(frames)]
+
+
+def ends(made: Made) -> list[str]:
+    """How each frame ended, by index."""
+    return [r.cause or r.status for r in made.log.results]
+
+
+# The plain way.
+
+
+def test_every_frame_is_shown_once_in_order_with_its_own_answer() -> None:
+    made = Made(Scripted(clip())).run()
+    assert made.sink.shown == list(range(10))
+    assert [r.prediction.labels[0].id for r in made.log.results if r.prediction] == [level(k) for k in range(10)]
+    assert made.lane.complete
+    assert made.lane.error is None
+    assert made.predictor.opened == {"door": False}
+    assert made.source.closed_in == "decode:door"
+
+
+def test_a_source_without_frames() -> None:
+    made = Made(Scripted([])).run()
+    assert made.lane.complete
+    assert made.ledger.captured == 0
+
+
+def test_the_numbers_run_on_across_sessions() -> None:
+    made = Made(Loop(Scripted(clip(3))), options=LaneOptions(max_frames=8)).run()
+    assert [(r.frame.session, r.frame.index) for r in made.log.results] == [(k // 3, k) for k in range(8)]
+
+
+def test_answers_that_come_in_another_order_are_shown_in_frame_order() -> None:
+    made = Made(Scripted(clip()), lambda frame: "later")
+    with made.running():
+        made.predictor.until_waiting(10)
+        for k in (9, 3, 1, 0, 2, 8, 7, 4, 6, 5):
+            made.predictor.answer(k)
+    assert made.sink.shown == list(range(10))
+
+
+def test_stamps_rise_and_the_stages_add_up() -> None:
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        return frame.picture
+
+    made = Made(Scripted(clip()), render=render).run()
+    for result in made.log.results:
+        t = result.frame.trace
+        stamps = [t.arrived_s, t.decoded_s, t.taken_s, t.staged_s, t.inferred_s, t.picked_s, t.rendered_s, t.shown_s]
+        assert None not in stamps
+        assert stamps == sorted(stamps)  # type: ignore[type-var]
+        stages = t.stages()
+        assert sum(s for name, s in stages.items() if name != "total") == pytest.approx(stages["total"])
+
+
+def test_what_was_drawn_is_what_the_sink_gets() -> None:
+    drawn: list[Picture] = []
+    seen: list[Picture] = []
+
+    class Seen(Shelf):
+        def show(self, frame: Frame, picture: Picture) -> None:
+            seen.append(picture)
+
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        assert prediction.labels[0].id == frame.picture.y[0, 0]
+        drawn.append(Picture(frame.picture.y.copy(), frame.picture.u, frame.picture.v))
+        return drawn[-1]
+
+    Made(Scripted(clip(5)), render=render, sinks=[Seen()]).run()
+    assert [id(p) for p in seen] == [id(p) for p in drawn]
+
+
+# Ends other than shown.
+
+
+def test_drops_failures_and_cancellations_are_in_the_log_in_their_place() -> None:
+    how = ["ok", "dropped:overload", "failed", "dropped:deadline", "cancelled", "ok", "dropped:shutdown", "failed", "ok", "ok"]
+    made = Made(Scripted(clip()), lambda frame: how[frame.index]).run()
+    assert ends(made) == [
+        "ok", "overload", "failed", "deadline", "shutdown", "ok", "shutdown", "failed", "ok", "ok",
+    ]  # fmt: skip
+    assert made.sink.shown == [0, 5, 8, 9]
+    errors = [r.error for r in made.log.results if r.status == "failed"]
+    assert [str(e) for e in errors] == ["bad frame 2", "bad frame 7"]
+    assert made.lane.complete
+
+
+def test_corrupt_frames_never_reach_the_predictor() -> None:
+    made = Made(Scripted([capture(k, corrupt=3 <= k < 6) for k in range(10)])).run()
+    assert made.predictor.taken == [0, 1, 2, 6, 7, 8, 9]
+    assert ends(made)[3:6] == ["corrupt"] * 3
+
+
+def test_a_frame_that_is_not_shown_lets_its_planes_go_before_its_turn() -> None:
+    captures = [capture(0), capture(1, corrupt=True), capture(2)]
+    made = Made(Scripted(captures, wait=True), lambda frame: "later")
+    frames: list[Frame] = []
+    put = made.lane._inbox.put
+    made.lane._inbox.put = lambda frame, future: (frames.append(frame), put(frame, future))[1]  # type: ignore[method-assign]
+    with made.running():
+        made.predictor.until_waiting(2)
+        assert made.log.results == []
+        assert frames[1].picture.y.shape == (1, 1)
+        assert frames[0].picture.y.shape == (4, 4)
+        made.predictor.answer(0)
+        made.predictor.answer(2)
+        made.lane.stop()
+
+
+# Which frames are worked on.
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 7])
+def test_stride(stride: int) -> None:
+    made = Made(Scripted(clip(20)), options=LaneOptions(stride=stride)).run()
+    assert made.sink.shown == list(range(0, 20, stride))
+    assert made.ledger.dropped["skipped"] == 20 - len(made.sink.shown)
+
+
+@pytest.mark.parametrize(("fps", "wanted"), [(25, 100), (30, 100), (12.5, 50), (10, 40), (5, 20), (1, 4)])
+def test_a_file_s_rate_is_limited_by_its_own_time(fps: float, wanted: int) -> None:
+    made = Made(Scripted(clip(100)), options=LaneOptions(max_fps=fps)).run()
+    assert len(made.sink.shown) == wanted
+    times = [k / 25 for k in made.sink.shown]
+    assert all(t >= n / fps - 1e-3 for n, t in enumerate(times))
+
+
+def test_the_limit_begins_anew_with_a_session() -> None:
+    made = Made(Scripted(clip(50) + clip(50, session=1)), options=LaneOptions(max_fps=5)).run()
+    assert made.sink.shown == list(range(0, 100, 5))
+
+
+def test_a_limit_of_the_rate_holds_for_a_camera_by_its_arrivals() -> None:
+    captures = [Capture(c.picture, None, k / 25, k / 25, c.info) for k, c in enumerate(clip(50))]
+    made = Made(Scripted(captures, live=True), options=LaneOptions(max_fps=5)).run()
+    assert made.sink.shown == list(range(0, 50, 5))
+
+
+def test_max_frames_counts_captured_ones_and_is_a_normal_end() -> None:
+    made = Made(Scripted(clip(20), wait=True), options=LaneOptions(max_frames=6, stride=2)).run()
+    assert made.ledger.captured == 6
+    assert made.sink.shown == [0, 2, 4]
+    assert made.lane.error is None
+    assert made.ledger.faults == []
+    assert made.source.closed_in == "decode:door"
+
+
+# Errors.
+
+
+def test_a_source_that_breaks_off_is_a_fault_after_all_that_came_was_shown() -> None:
+    error = SourceError("door: the camera went away")
+    made = Made(Scripted(clip(4), error=error), lambda frame: "ok").run()
+    assert made.sink.shown == [0, 1, 2, 3]
+    assert made.lane.error is error
+    assert made.ledger.faults == [str(error)]
+    assert not made.lane.complete
+
+
+def test_an_error_of_the_decoder_comes_out_with_its_thread_s_name() -> None:
+    made = Made(Scripted(clip(4), error=ZeroDivisionError("in the decoder")))
+    with pytest.raises(ZeroDivisionError) as caught:
+        made.run()
+    assert caught.value.__notes__ == ["in thread decode:door"]
+    made.balanced()
+
+
+def test_an_error_of_the_overlay_comes_out_with_its_thread_s_name_and_ends_the_source() -> None:
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        if frame.index == 2:
+            raise KeyError("font")
+        return frame.picture
+
+    made = Made(Scripted(clip(5), wait=True), render=render)
+    with pytest.raises(KeyError) as caught:
+        made.run()
+    assert caught.value.__notes__ == ["in thread lane:door"]
+    assert made.sink.shown == [0, 1]
+    assert made.source.closed_in == "decode:door"
+    assert 2 in made.predictor.finished
+
+
+def test_a_predictor_that_is_gone_comes_out() -> None:
+    class Gone(FakePredictor):
+        def submit(self, frame: Frame) -> Any:
+            raise RuntimeError("the predictor has ended")
+
+    made = Made(Scripted(clip(3)))
+    made.predictor = made.lane._predictor = Gone()
+    with pytest.raises(RuntimeError, match="has ended"), made.running():
+        pass
+
+
+def test_a_sink_that_fails_ends_only_its_stream_and_is_one_fault() -> None:
+    made = Made(Scripted(clip(10), wait=True), lambda frame: "later")
+    broken, good = Shelf(fails=3), Shelf()
+    made.lane._outputs = Outputs([good, broken], None, made.log, None)
+    with made.running():
+        made.predictor.until_waiting(10)
+        for k in range(10):
+            made.predictor.answer(k)
+    assert broken.shown == [0, 1, 2]
+    assert broken.refused == 1, "a broken output is not written to again"
+    assert ends(made) == ["ok"] * 3 + ["failed"] + ["shutdown"] * 6
+    assert made.ledger.faults == ["disk full: out.mp4"]
+    assert not made.lane.complete
+
+
+def test_a_log_that_fails_ends_the_run() -> None:
+    def refuse(result: Result) -> None:
+        if result.frame.index == 4:
+            raise SinkError("disk full: out.jsonl")
+
+    made = Made(Scripted(clip(10), wait=True), log=Lines(refuse))
+    with pytest.raises(SinkError, match=r"out\.jsonl") as caught, made.running():
+        pass
+    assert caught.value.__notes__ == ["in thread lane:door"]
+
+
+# The screen, which draws when it likes.
+
+
+def test_frames_end_in_order_and_after_their_draw_whenever_the_screen_draws() -> None:
+    board = Board()
+    made = Made(Scripted(clip(6)), screen=board)
+    with made.running():
+        board.until(6)
+        ended = dict(board.offers)
+        assert made.log.results == []
+        assert made.ledger.shown == 0
+        ended[2](time.monotonic())
+        ended[1](None)
+        assert made.log.results == []
+        drawn_s = time.monotonic()
+        ended[0](drawn_s)
+        assert made.log.indices == [0, 1, 2]
+        ended[5](None)
+        assert made.log.indices == [0, 1, 2]
+        ended[3](None)
+        ended[4](time.monotonic())
+    assert made.ledger.shown == 6
+    assert made.ledger.window_skipped == 3
+    assert made.log.shown_s[0] == drawn_s
+    first = made.log.results[0].frame.trace
+    assert first.stages()["total"] == pytest.approx(drawn_s - first.arrived_s)
+    assert first.rendered_s is not None
+    assert drawn_s > first.rendered_s
+
+
+def test_a_dropped_frame_waits_for_the_draw_of_the_one_before_it() -> None:
+    board = Board()
+    made = Made(Scripted([capture(0), capture(1, corrupt=True), capture(2)]), screen=board)
+    with made.running():
+        board.until(2)
+        assert made.log.results == []
+        board.offers[0][1](time.monotonic())
+        assert made.log.indices == [0, 1]
+        board.offers[1][1](None)
+
+
+def test_a_draw_whose_line_cannot_be_written_leaves_nobody_waiting() -> None:
+    def refuse(result: Result) -> None:
+        if result.frame.index == 0:
+            raise SinkError("disk full: out.jsonl")
+
+    board = Board()
+    made = Made(Scripted(clip(3)), screen=board, log=Lines(refuse))
+    with made.running():
+        board.until(3)
+        board.offers[1][1](time.monotonic())
+        board.offers[2][1](time.monotonic())
+        with pytest.raises(SinkError):
+            board.offers[0][1](time.monotonic())
+    assert made.log.indices == [0, 1, 2]
+
+
+# Stops, in every phase.
+
+
+def test_a_stop_while_the_source_waits() -> None:
+    made = Made(Scripted(clip(3), wait=True))
+    with made.running():
+        assert made.source.waiting.wait(PATIENCE_S)
+        began_s = time.monotonic()
+        made.lane.stop()
+    assert time.monotonic() - began_s < SOON_S
+    assert made.sink.shown == [0, 1, 2]
+    assert not made.lane.complete
+    assert made.lane.error is None
+
+
+def test_a_stop_before_the_start() -> None:
+    made = Made(Scripted(clip(3)))
+    made.lane.stop()
+    made.run()
+    assert made.ledger.captured == 0
+    assert not made.lane.complete
+
+
+def test_a_source_s_error_at_a_stop_is_no_fault() -> None:
+    made = Made(Scripted(clip(1), wait=True, error=SourceError("interrupted")))
+    with made.running():
+        assert made.source.waiting.wait(PATIENCE_S)
+        made.lane.stop()
+    assert made.lane.error is None
+    assert made.ledger.faults == []
+
+
+def test_a_stop_while_answers_are_awaited_ends_when_the_predictor_cancels() -> None:
+    made = Made(Scripted(clip(4), wait=True), lambda frame: "later")
+    with made.running():
+        made.predictor.until_waiting(4)
+        made.lane.stop()
+        for k in made.predictor.waiting():
+            made.predictor.answer(k, "cancelled")
+    assert ends(made) == ["shutdown"] * 4
+
+
+def test_a_stop_between_two_frames_of_a_real_camera_and_of_a_paced_file(tmp_path: Path) -> None:
+    file = numbered(tmp_path / "num.mp4", frames=100)
+    for source in (SyntheticSource(Synthetic(4, 4, 2)), Realtime(FileSource(file))):
+        ready = threading.Event()
+        made = Made(source, log=Lines(lambda result, ready=ready: ready.set()))  # type: ignore[misc]
+        made.predictor.submit = _ok_of_any_size(made.predictor)  # type: ignore[method-assign]
+        with made.running():
+            assert ready.wait(PATIENCE_S)
+            began_s = time.monotonic()
+            made.lane.stop()
+        assert time.monotonic() - began_s < SOON_S
+        assert 0 < made.ledger.captured < 100
+
+
+def _ok_of_any_size(predictor: FakePredictor) -> Callable[[Frame], Any]:
+    def submit(frame: Frame) -> Any:
+        from concurrent.futures import Future
+
+        future: Future[Prediction] = Future()
+        predictor._end(frame, future, "ok")
+        return future
+
+    return submit
+
+
+def test_a_pause_holds_the_frames_and_a_stop_ends_it() -> None:
+    go = threading.Event()
+    made = Made(Scripted(clip(5)), go=go)
+    with made.running():
+        go.set()
+    assert made.sink.shown == list(range(5))
+
+    paused = Made(Scripted(clip(5)), go=threading.Event())
+    with paused.running():
+        began_s = time.monotonic()
+        paused.lane.stop()
+    assert time.monotonic() - began_s < SOON_S
+    assert paused.ledger.captured == 0
+
+
+# Everything at once, by chance.
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_captured_is_shown_dropped_failed_and_in_flight_at_every_moment(seed: int) -> None:
+    rng = random.Random(seed)
+    outcomes = ["ok", "ok", "ok", "failed", "later", "later", "cancelled", *(f"dropped:{c}" for c in CAUSES)]
+    captures = [capture(k, corrupt=rng.random() < 0.1) for k in range(120)]
+    board = Board() if seed % 3 == 0 else None
+    ticks = count(1)
+
+    def check(result: Result) -> None:
+        """Within the log: this frame and all before it have ended in the ledger, no other has."""
+        ledger, ended = made.ledger, next(ticks)
+        assert ledger.shown + ledger.failed + sum(ledger.dropped.values()) == ended == result.frame.index + 1
+        assert ledger.captured >= ended
+        assert 0 <= ledger.in_flight <= 120 - ended
+        assert ledger.captured <= made.source.given
+
+    error = SourceError("gone") if seed % 4 == 0 else None
+    options = LaneOptions(stride=rng.choice([1, 1, 3]), max_frames=rng.choice([None, None, 77]))
+    made = Made(
+        Scripted(captures, live=seed % 2 == 0, error=error), lambda frame: rng.choice(outcomes),
+        options=options, screen=board, log=Lines(check),
+    )  # fmt: skip
+    closed = threading.Event()
+    close = made.predictor.close
+    made.predictor.close = lambda stream: (close(stream), closed.set())[0]  # type: ignore[method-assign]
+    with made.running():
+        assert closed.wait(PATIENCE_S)
+        late = made.predictor.waiting()
+        rng.shuffle(late)
+        for index in late:
+            made.predictor.answer(index, rng.choice(["ok", "failed", "dropped:deadline", "cancelled"]))
+        if board is not None:
+            _draw_all(made, board, rng)
+    wanted = options.max_frames or 120
+    assert made.ledger.captured == wanted
+
+
+def _draw_all(made: Made, board: Board, rng: random.Random) -> None:
+    """Draw or skip every picture, in an order of chance, until the lane has offered its last."""
+    board.until(len(made.predictor.predicted))
+    offers = board.offers[:]
+    rng.shuffle(offers)
+    for _, ended in offers:
+        ended(time.monotonic() if rng.random() < 0.5 else None)
