@@ -26,7 +26,11 @@ def from_network(network: Network) -> Any:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             # The converter traces with torch.jit, which torch calls deprecated; that is its affair.
             warnings.simplefilter("ignore")
-            model = ov.convert_model(network.module, example_input=example, input=[batch, 3, spec.height, spec.width])
+            if network.program is not None:
+                model = ov.convert_model(network.program)
+                model.reshape([batch, 3, spec.height, spec.width])
+            else:
+                model = ov.convert_model(network.module, example_input=example, input=[batch, 3, spec.height, spec.width])
     except Exception as error:
         raise UsageError(f"OpenVINO cannot convert this network ({_first(error)}); use --engine torch") from error
     return with_uint8_input(model, spec)
@@ -60,10 +64,14 @@ def _free_batch(model: Any, batch: int, height: int, width: int) -> int | None:
     """Make the batch dynamic where the graph allows it; else it stays as it is."""
     try:
         model.reshape([-1, 3, height, width])
+        free = all(o.partial_shape.rank.is_dynamic or o.partial_shape[0].is_dynamic for o in model.outputs)
     except RuntimeError:
-        model.reshape([batch, 3, height, width])
-        return batch
-    return None
+        free = False
+    if free:
+        return None
+    # A graph that reshapes to a size of its own takes any input, and fails when it runs: its answer keeps the batch.
+    model.reshape([batch, 3, height, width])
+    return batch
 
 
 def with_uint8_input(model: Any, spec: InputSpec) -> Any:

@@ -12,8 +12,8 @@ import importlib.metadata
 import importlib.util
 import io
 import logging
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +33,15 @@ SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
 class Network:
     """A loaded model: a torch module in eval mode on the CPU that maps (b, 3, H, W) to (b, classes), and its facts.
 
-    `batch`: the only batch size that the module takes; None: any.
+    `batch`: the only batch size that the module takes; None: any. `program`: the exported program that the module is of,
+    which cannot be traced by others: it knows no eval mode, and a trace of it keeps the batch size.
     """
 
     module: Any
     input: InputSpec
     names: tuple[str, ...] | None
     batch: int | None = None
+    program: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,18 @@ def check(name: str) -> None:
 
         _known(name, torchvision.models.list_models(torchvision.models))
     elif found.kind == "timm":
-        import timm
+        _known_timm(name.removeprefix("timm:"))
 
-        _known(name.removeprefix("timm:").split(".")[0], timm.list_models(), "timm:")
+
+def _known_timm(name: str) -> None:
+    import timm
+
+    _known(name.split(".")[0], timm.list_models(), "timm:")
+    if not timm.is_model_pretrained(name):
+        base = name.split(".")[0]
+        tags = [f"timm:{n}" for n in timm.list_models(f"{base}.*", pretrained=True)[:3]]
+        hint = f"there are {', '.join(tags)}" if tags else "give another model, or your own weights as a .pt file"
+        raise UsageError(f"timm has no weights named {name!r}; {hint}")
 
 
 def _known(name: str, names: list[str], prefix: str = "") -> None:
@@ -139,7 +150,7 @@ def _load_lite0() -> Network:
 def _load_timm(name: str) -> Network:
     import timm
 
-    _known(name.split(".")[0], timm.list_models(), "timm:")
+    _known_timm(name)
     with _needs_network(f"timm:{name}"):
         net = timm.create_model(name, pretrained=True)
     names = imagenet_names() if net.num_classes == 1000 else None
@@ -198,18 +209,33 @@ def _load_pt2(path: Path) -> Network:
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # of a damaged file it would print a traceback beside our one line
     try:
-        program = torch.export.load(path)
+        with _only_weights():
+            program = torch.export.load(path)
     except Exception as error:
         raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {_first(error)}") from error
     finally:
         log.setLevel(level)
-    return _with_input(program.module(), list(_first_input(program)), None)
+    return replace(_with_input(program.module(), _first_input(program), None), program=program)
+
+
+@contextmanager
+def _only_weights() -> Iterator[None]:
+    """What torch.export.load cannot read as weights it unpickles, whatever it is: that may run a stranger's code."""
+    import torch
+
+    load = torch.load
+    torch.load = lambda *args, **how: load(*args, **{**how, "weights_only": True})
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 def _first_input(program: Any) -> list[Any]:
-    name = program.graph_signature.user_inputs[0]
-    node = next(n for n in program.graph.nodes if n.name == name)
-    return list(node.meta["val"].shape)
+    """Shape of the program's only input; empty where there is none, several, or no tensor."""
+    names = program.graph_signature.user_inputs
+    nodes = [n for n in program.graph.nodes if n.name in names]
+    return list(getattr(nodes[0].meta["val"], "shape", ())) if len(names) == len(nodes) == 1 else []
 
 
 def _load_pt(path: Path) -> Network:
@@ -233,8 +259,10 @@ def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
     import timm
     import torchvision.models
 
-    arch, state = content["arch"], content["state_dict"]
-    names = tuple(content["labels"]) if "labels" in content else None
+    arch, state, labels = content["arch"], content["state_dict"], content.get("labels")
+    if labels is not None and not (isinstance(labels, list | tuple) and all(isinstance(k, str) for k in labels)):
+        raise UsageError(f"\"labels\" in {str(path)!r} must be a list of names, one for each class")
+    names = tuple(labels) if labels else None
     classes: dict[str, Any] = {"num_classes": len(names)} if names else {}
     try:
         if arch in timm.list_models():
@@ -244,14 +272,16 @@ def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
             _known(arch, torchvision.models.list_models(torchvision.models))
             net, spec = torchvision.models.get_model(arch, weights=None, **classes), InputSpec()
         net.load_state_dict(state)
-    except RuntimeError as error:
-        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {_first(error)}") from error
+    except (RuntimeError, TypeError) as error:
+        # torch's first line only says that there are errors, the second is the first of them.
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {reason}") from error
     return Network(net.eval(), spec, names)
 
 
 def _with_input(module: Any, shape: list[Any], names: tuple[str, ...] | None) -> Network:
     if len(shape) != 4 or not all(isinstance(n, int) for n in shape[1:]) or shape[1] != 3:
-        raise UsageError(f"the model takes input of shape {shape}; a classifier of (batch, 3, height, width) is needed")
+        raise UsageError(f"the model takes input of shape {shape}; a classifier of one (batch, 3, height, width) is needed")
     height, width = shape[2:]
     spec = replace(InputSpec(), height=height, width=width, resize=resize_of(min(height, width), 0.875))
     return Network(module, spec, names, shape[0] if isinstance(shape[0], int) else None)

@@ -232,7 +232,7 @@ class AsyncBatchPredictor:
             entry.frame.trace.staged_s = batch.started_s
         try:
             self.engine.start(slot, len(staged))
-        except Exception as error:
+        except BaseException as error:  # a library's SystemExit or CancelledError must not end the predictor either
             self._failed(batch, error)
         else:
             self._started.put(batch)
@@ -243,7 +243,7 @@ class AsyncBatchPredictor:
         for entry in entries:
             try:
                 self.preprocess(entry.frame.picture, slot.input[len(staged)])
-            except Exception as error:
+            except BaseException as error:
                 entry.future.set_exception(error)
             else:
                 staged.append(entry)
@@ -256,7 +256,7 @@ class AsyncBatchPredictor:
             for batch in self._started:
                 try:
                     logits = self._logits(batch)
-                except Exception as error:
+                except BaseException as error:
                     self._failed(batch, error)
                 else:
                     self._hand_out(batch, logits)
@@ -273,6 +273,8 @@ class AsyncBatchPredictor:
         if np.shape(logits) != (n, self.engine.classes):
             got = "nothing" if logits is None else f"shape {np.shape(logits)}"
             raise EngineError(f"the engine answered {got} for a batch of {n} with {self.engine.classes} classes")
+        if not np.isfinite(logits.max(axis=1)).all():  # of not a number the maximum is none; one class may be impossible
+            raise EngineError("the engine answered values that are not numbers")
         return np.array(logits)
 
     def _top(self, p: npt.NDArray[np.float32]) -> tuple[Label, ...]:
@@ -294,7 +296,7 @@ class AsyncBatchPredictor:
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
         self._done(n, took_s)
 
-    def _failed(self, batch: _Batch, error: Exception) -> None:
+    def _failed(self, batch: _Batch, error: BaseException) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one."""
         self._release(batch)
         if len(batch.entries) > 1:

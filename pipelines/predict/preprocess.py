@@ -108,6 +108,11 @@ def crop_axis(length: int, resized: int, keep: int) -> Axis:
     starts = [(left - m, _even((left - m) * scale)) for m in MARGIN if left - m > 0] + [(0, 0)]
     stops = [(left + keep + m, _even((left + keep + m) * scale)) for m in MARGIN if left + keep + m < resized]
     stops.append((resized, length))
+    # Where one sample becomes dozens of pixels none of these need be near the grid: the next even samples outside are.
+    before = 2 * math.floor((left - MARGIN.start) * scale / 2)
+    after = 2 * math.ceil((left + keep + MARGIN.start) * scale / 2)
+    starts += [(round(before / scale), before)] if before >= 0 else []
+    stops += [(round(after / scale), after)] if after <= length else []
 
     def cost(edge: tuple[int, int]) -> float:
         return OFF_GRID * abs(edge[1] / scale - edge[0]) + abs(edge[0] - (left + keep / 2))

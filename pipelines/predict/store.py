@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.errors import UsageError
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.profile import Timing
 
@@ -44,6 +45,14 @@ class Stored:
         self.folder = folder
         self.model = folder / "model.xml"
 
+    def whole(self) -> bool:
+        """Whether model and facts are there and the facts can be read."""
+        try:
+            self.facts()
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        return self.model.is_file()
+
     def facts(self) -> ModelFacts:
         raw = json.loads((self.folder / "facts.json").read_text())
         spec = raw["input"]
@@ -56,7 +65,7 @@ class Stored:
         try:
             raw = json.loads((self.folder / f"profile-{_slug(key)}.json").read_text())
             return {int(b): Timing(*t) for b, t in raw.items()}
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def keep_profile(self, key: str, table: Mapping[int, Timing]) -> None:
@@ -78,18 +87,26 @@ class ModelStore:
         versions = f"openvino {importlib.metadata.version('openvino')} format {FORMAT}"
         key = hashlib.sha256(f"{identity} {versions}".encode()).hexdigest()[:20]
         stored = Stored(self.folder / key)
-        if (stored.folder / "facts.json").is_file():
+        if stored.whole():
             return stored
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.folder))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.folder))
+        except OSError as error:
+            raise UsageError(
+                f"converted models cannot be kept in {str(self.folder)!r}: {error.strerror}; "
+                "make it a folder that can be written, or set WATCHLINE_CACHE to another"
+            ) from error
         try:
             facts = convert(fresh)
             _write(fresh / "facts.json", asdict(facts))
+            if not stored.whole():
+                shutil.rmtree(stored.folder, ignore_errors=True)  # what is left of a model that was deleted in part
             try:
                 fresh.rename(stored.folder)
             except OSError:
                 # Another process was faster; what it wrote is as good. Anything else shows when the model is read.
-                if not (stored.folder / "facts.json").is_file():
+                if not stored.whole():
                     raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)

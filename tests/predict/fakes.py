@@ -85,12 +85,28 @@ class LateEngine:
         self.batches: list[int] = []
         self.closed = 0
         self.threads: set[str] = set()
+        self._starts = 0
+        self._changed = threading.Condition()
+
+    def until_started(self, count: int) -> None:
+        """Until so many batches have been started."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._starts >= count, 10), f"{self._starts} of {count} batches were started"
+
+    @property
+    def starts(self) -> int:
+        """Batches that were started, those of the warm-up too."""
+        with self._changed:
+            return self._starts
 
     def open(self, max_batch: int, slots: int) -> list[LateSlot]:
         return [LateSlot(max_batch) for _ in range(slots)]
 
     def start(self, slot: LateSlot, n: int) -> None:
         self.threads.add(threading.current_thread().name)
+        with self._changed:
+            self._starts += 1
+            self._changed.notify_all()
         self.fail_start([int(v) for v in slot.input[:n, 0]])
 
     def wait(self, slot: LateSlot, n: int) -> Any:

@@ -17,7 +17,7 @@ from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.engines.torch import CudaDevice, HostDevice, TorchEngine
 from pipelines.predict.models import Network
 from pipelines.predict.preprocess import InputSpec
-from tests.predict.fakes import LateDevice
+from tests.predict.fakes import LateDevice, LateStream
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -92,6 +92,15 @@ def test_two_batches_in_flight_do_not_touch_each_other(engine: Any) -> None:
     engine.close()
 
 
+def test_a_smaller_batch_after_a_larger_one_has_nothing_of_it(engine: Any) -> None:
+    (slot,) = engine.open(8, 1)
+    for n, first in ((8, 10), (3, 100), (1, 200), (8, 30)):
+        _fill(slot, n, first)
+        engine.start(slot, n)
+        _check(engine, engine.wait(slot, n), n, first)
+    engine.close()
+
+
 def test_sizes_that_are_warmed_reach_the_largest_batch(engine: Any) -> None:
     sizes = warm_sizes(engine, 5)
     assert sizes == [] if engine.sizes is None else sizes[-1] >= 5
@@ -106,6 +115,49 @@ def test_kernels_wait_for_the_copy_and_the_answer_for_the_kernels() -> None:
     engine.start(slot, 2)
     assert all(s.done == 0 for s in device.streams), "nothing may run before somebody waits"
     _check(engine, engine.wait(slot, 2), 2, 50)
+
+
+@pytest.mark.parametrize("forgotten", ["copy", "kernels"])
+def test_the_test_above_can_fail_without_the_events_answers_are_wrong(
+    forgotten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _torch(LateDevice(lambda streams: streams[::-1]))
+    (slot,) = engine.open(2, 1)
+    if forgotten == "copy":
+        monkeypatch.setattr(LateStream, "wait", lambda stream, event: None)
+    _fill(slot, 2, 50)
+    engine.start(slot, 2)
+    if forgotten == "kernels":
+        slot.done = engine._copies.record()
+    with pytest.raises(AssertionError):
+        _check(engine, engine.wait(slot, 2), 2, 50)
+
+
+def test_a_slot_that_was_never_started_cannot_be_waited_for() -> None:
+    engine = _torch(HostDevice())
+    (slot,) = engine.open(2, 1)
+    with pytest.raises(RuntimeError, match="never started"):
+        engine.wait(slot, 1)
+
+
+def test_bf16_is_the_same_but_for_rounding() -> None:
+    engine = TorchEngine(Network(Means().eval(), SPEC, None), device=HostDevice(), precision="bf16", threads=1)
+    (slot,) = engine.open(2, 1)
+    _fill(slot, 2, 50)
+    engine.start(slot, 2)
+    logits = engine.wait(slot, 2)
+    np.testing.assert_allclose(logits[0], (50 / 255 - 0.5) / 0.5, atol=0.01)
+    assert not np.allclose(logits[0], (50 / 255 - 0.5) / 0.5, atol=1e-6)
+
+
+def test_a_file_of_one_size_is_padded_by_openvino(tmp_path: Path) -> None:
+    convert.save(convert.from_network(Network(Means().eval(), SPEC, None, batch=4)), tmp_path / "model.xml")
+    engine = OpenVinoEngine(tmp_path / "model.xml", "fp32", 1, None, batch=4)
+    (slot,) = engine.open(4, 1)
+    _fill(slot, 3, 30)
+    engine.start(slot, 3)
+    _check(engine, engine.wait(slot, 3), 3, 30)
+    assert engine.sizes == (4,)
 
 
 def test_a_kernel_that_raises_raises_where_it_is_waited_for_and_the_next_batch_is_fine() -> None:
@@ -169,3 +221,22 @@ def test_cuda_work_goes_to_streams_of_its_own() -> None:
     engine.wait(slot, 1)
     assert seen[-1] != torch.cuda.default_stream().cuda_stream
     engine.close()
+
+
+@pytest.mark.needs_cuda
+def test_cuda_answers_equal_the_cpus_and_no_cuda_tensor_leaves() -> None:
+    need("cuda")
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    answers = []
+    for device in (HostDevice(), CudaDevice("cuda:0")):
+        engine = TorchEngine(Network(net.eval(), SPEC, None), device=device, precision="fp32", threads=1)
+        (slot,) = engine.open(4, 1)
+        slot.input[:] = np.random.default_rng(4).integers(0, 256, slot.input.shape, np.uint8)
+        engine.start(slot, 4)
+        logits = engine.wait(slot, 4)
+        assert type(logits) is np.ndarray
+        answers.append(np.array(logits))
+        engine.close()
+        net.cpu()
+    np.testing.assert_allclose(answers[0], answers[1], atol=2e-3)

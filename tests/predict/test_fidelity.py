@@ -19,7 +19,7 @@ from pipelines.frame import Picture
 from pipelines.planes import SCALER_SPACES, yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
 from pipelines.predict.models import Network, find
-from pipelines.predict.preprocess import FITS, InputSpec, RgbPreprocess, crop_axis, geometry_of, softmax
+from pipelines.predict.preprocess import FITS, GEOMETRIES, InputSpec, RgbPreprocess, crop_axis, geometry_of, softmax
 from pipelines.sources.pixels import Pixels
 from samples import FOLDER
 
@@ -144,11 +144,42 @@ def test_a_picture_that_says_how_it_is_turned_looks_like_the_turned_picture(fit:
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 5), (321, 241), (16, 2000), (3000, 4), (64, 64)])
-def test_any_size_is_taken(fit: Any, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 5), (321, 241), (16, 2000), (3000, 4), (64, 64), (1079, 1), (1, 3000)])
+@pytest.mark.parametrize("rotation", [0, 90])
+def test_any_size_is_taken(fit: Any, size: tuple[int, int], rotation: Any) -> None:
+    """Grey of one luma is grey everywhere, but for the border of `pad`."""
+    w, h = size
+    chroma = np.full(((h + 1) // 2, (w + 1) // 2), 128, np.uint8)
+    grey = Picture(np.full((h, w), 100, np.uint8), chroma, chroma, full_range=True, rotation=rotation)
     out = np.zeros((3, 224, 224), np.uint8)
-    RgbPreprocess(SPEC, fit)(_ramp(*size), out)
-    assert out.any()
+    RgbPreprocess(SPEC, fit)(grey, out)
+    seen = out[:, 111, 111] if fit == "pad" else out
+    assert np.abs(seen.astype(int) - 100).max() <= 1
+
+
+@pytest.mark.parametrize("length", [1079, 4000])
+def test_one_sample_that_becomes_hundreds_of_pixels_is_cut_before_it_is_scaled(length: int) -> None:
+    """A strip one sample high: all of it at model height would be millions of pixels a frame."""
+    axis = crop_axis(length, 256 * length, 224)
+    assert axis.size <= 224 + 2 * 2 * 256
+    assert axis.start * 256 <= round((256 * length - 224) / 2)
+    assert axis.stop * 256 >= round((256 * length - 224) / 2) + 224
+    assert axis.start * 256 == round((256 * length - 224) / 2) - axis.skip
+
+
+def test_an_axis_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot keep 225 of 224"):
+        crop_axis(100, 224, 225)
+
+
+def test_scalers_are_kept_for_the_geometries_seen_lately_only() -> None:
+    preprocess = RgbPreprocess(InputSpec(8, 8, 9), "squash")
+    out = np.zeros(preprocess.shape, np.uint8)
+    for height in range(2, 2 * GEOMETRIES):
+        preprocess(_ramp(16, height), out)
+        preprocess(_ramp(16, 1), out)
+    assert len(preprocess._known) == GEOMETRIES
+    assert sum(key[0] == (1, 16) for key in preprocess._known) == 1, "what is used again and again is kept"
 
 
 @pytest.mark.parametrize("full_range", [False, True])
@@ -181,6 +212,20 @@ def test_samples_that_are_not_square_are_seen_as_they_are_shown() -> None:
     wide = _ramp(360, 576, sample_aspect=Fraction(2))
     left, _, right, _ = geometry_of(wide, SPEC, "crop").box or (0, 0, 0, 0)
     assert (right - left) * 720 == pytest.approx(224 / 256 * 576, rel=0.01)
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_samples_that_are_not_square_are_turned_with_the_picture(rotation: Any) -> None:
+    """180 wide samples, each twice as wide as high, are as good as 360 square ones."""
+    square = _ramp(360, 240, rotation=rotation)
+    wide = Picture(square.y[:, ::2].copy(), square.u[:, ::2].copy(), square.v[:, ::2].copy(), rotation=rotation,
+                   sample_aspect=Fraction(2))  # fmt: skip
+    a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
+    preprocess = RgbPreprocess(SPEC, "crop")
+    preprocess(square, a)
+    preprocess(wide, b)
+    assert np.abs(a.astype(int) - b).mean() < 2
+    assert geometry_of(wide, SPEC, "crop").box == geometry_of(square, SPEC, "crop").box
 
 
 def test_pad_keeps_the_aspect_and_fills_with_the_models_mean() -> None:

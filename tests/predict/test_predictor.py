@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import concurrent.futures
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.frame import Picture, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
+from pipelines.predict.profile import Profile, Timing
 from pipelines.predict.scheduler import SchedulerOptions
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame
 
@@ -44,26 +46,33 @@ def gate() -> Iterator[Held]:
     held.open()
 
 
+FULL = replace(OPTIONS, profile=Profile({1: Timing(0.010, 0.010), 4: Timing(0.012, 0.012)}, 4))
+"""A shape of time for which batches of files are filled to four."""
+
+
+def _three_batches_on_a_late_device(predictor: AsyncBatchPredictor, engine: LateEngine, gate: Held) -> list[int]:
+    """What is said of twelve frames, if the device reads each batch as late as it can: when the next one has been staged."""
+    with predictor:
+        predictor.open("a", live=False)
+        futures = _submit(predictor, range(10, 22))
+        for started in (2, 3, 3):
+            engine.until_started(started)
+            gate.until_waiting()
+            gate.release()
+        predictor.close("a")
+        said = [_said(f) for f in futures]
+    assert engine.batches == [4, 4, 4]
+    return said
+
+
 def test_a_slot_is_not_filled_again_before_the_device_has_read_it(gate: Held) -> None:
     engine = LateEngine(gate)
-    lumas = list(range(10, 22))
-    with _predictor(engine) as predictor:
-        predictor.open("a", live=False)
-        futures = _submit(predictor, lumas[:4])
-        futures += _submit(predictor, lumas[4:8])
-        gate.until_waiting()
-        # Two batches are on the device: the predictor has staged all it may. What comes now must wait for a slot.
-        third = threading.Thread(target=lambda: futures.extend(_submit(predictor, lumas[8:])))
-        third.start()
-        gate.open()
-        third.join()
-        predictor.close("a")
-        assert [_said(f) for f in futures] == lumas
+    assert _three_batches_on_a_late_device(_predictor(engine, options=FULL), engine, gate) == list(range(10, 22))
 
 
-def test_the_test_above_can_fail_a_slot_reused_at_once_gives_wrong_labels(gate: Held) -> None:
+def test_the_test_above_can_fail_a_slot_that_is_reused_too_early_gives_wrong_labels(gate: Held) -> None:
     class Careless(AsyncBatchPredictor):
-        """Gives every slot back as soon as it was started."""
+        """Takes slots for free when they were started, not when they were read."""
 
         def _run(self, entries: Any) -> None:
             slot = self._free.get()
@@ -74,17 +83,9 @@ def test_the_test_above_can_fail_a_slot_reused_at_once_gives_wrong_labels(gate: 
             self._running.done()
 
     engine = LateEngine(gate)
-    predictor = Careless(engine, ProbePreprocess(), OPTIONS)
+    predictor = Careless(engine, ProbePreprocess(), FULL)
     predictor._free = _Endless()  # type: ignore[assignment]
-    with predictor:
-        predictor.open("a", live=False)
-        futures = _submit(predictor, [10, 11, 12, 13])
-        gate.until_waiting()
-        futures += _submit(predictor, [20, 21, 22, 23])
-        while not any(int(v) >= 20 for v in predictor._free.slots[0].input[:, 0]):  # type: ignore[attr-defined]
-            threading.Event().wait(0.001)
-        gate.open()
-        assert [_said(f) for f in futures[:4]] != [10, 11, 12, 13]
+    assert _three_batches_on_a_late_device(predictor, engine, gate)[:4] == [14, 15, 16, 17]
 
 
 class _Endless:
@@ -98,6 +99,19 @@ class _Endless:
 
     def get(self) -> Any:
         return self.slots[0]
+
+
+def test_no_more_batches_are_on_the_device_than_there_are_slots(gate: Held) -> None:
+    engine = LateEngine(gate)
+    with _predictor(engine, options=FULL) as predictor:
+        predictor.open("a", live=False)
+        futures = _submit(predictor, range(12))
+        engine.until_started(2)
+        gate.until_waiting()
+        assert engine.starts == 2
+        gate.open()
+        predictor.close("a")
+        assert [_said(f) for f in futures] == list(range(12))
 
 
 def test_one_thread_starts_the_device_and_it_is_not_the_one_that_waits() -> None:
@@ -141,11 +155,18 @@ def _refuse(bad: int, error: BaseException) -> Callable[[Sequence[int]], None]:
 
 
 @pytest.mark.parametrize("where", ["fail", "fail_start"])
-@pytest.mark.parametrize("error", [RuntimeError("bad colour"), MemoryError("full"), CancelledError("engine")])
-def test_a_frame_that_the_engine_refuses_fails_alone(where: str, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("bad colour"), MemoryError("full"), CancelledError("engine"), asyncio.CancelledError("engine"),
+        SystemExit(3), GeneratorExit(),
+    ],
+    ids=lambda e: f"{type(e).__module__}.{type(e).__name__}",
+)  # fmt: skip
+def test_a_frame_that_the_engine_refuses_fails_alone(where: str, error: BaseException) -> None:
     engine = LateEngine()
     setattr(engine, where, _refuse(66, error))
-    with _predictor(engine) as predictor:
+    with _predictor(engine, options=FULL) as predictor:
         predictor.open("a", live=False)
         futures = _submit(predictor, [65, 66, 67, 68])
         predictor.close("a")
@@ -155,6 +176,7 @@ def test_a_frame_that_the_engine_refuses_fails_alone(where: str, error: Exceptio
         (after,) = _submit(predictor, [99], "b")
         predictor.close("b")
         assert _said(after) == 99
+    assert predictor.error is None
 
 
 @pytest.mark.parametrize("wrong", [None, np.zeros((1, 3), np.float32), np.zeros((7, CLASSES), np.float32)])
@@ -168,19 +190,98 @@ def test_an_answer_of_the_wrong_shape_is_an_error_of_its_frames(wrong: Any) -> N
         assert isinstance(future.exception(WAIT_S), EngineError)
 
 
-def test_a_picture_that_cannot_be_read_fails_alone_and_leaves_no_gap() -> None:
-    class Choosy(ProbePreprocess):
-        def __call__(self, picture: Picture, out: Any) -> None:
-            if picture.y[0, 0] == 2:
-                raise ValueError("no such picture")
-            super().__call__(picture, out)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_answer_that_is_no_number_is_an_error_of_its_own_frame_only(value: float) -> None:
+    engine = LateEngine()
 
-    with _predictor(LateEngine(), Choosy()) as predictor:
+    def spoil(logits: Any) -> Any:
+        if value > -np.inf or np.isnan(value):
+            logits[logits[:, 66] > 0, 3] = value
+        else:
+            logits[logits[:, 66] > 0] = value
+        return logits
+
+    engine.answer = spoil
+    with _predictor(engine, options=FULL) as predictor:
         predictor.open("a", live=False)
-        futures = _submit(predictor, [1, 2, 3, 4])
+        futures = _submit(predictor, [65, 66, 67, 68])
         predictor.close("a")
-        assert [_said(futures[k]) for k in (0, 2, 3)] == [1, 3, 4]
-        assert isinstance(futures[1].exception(WAIT_S), ValueError)
+        assert [_said(futures[k]) for k in (0, 2, 3)] == [65, 67, 68]
+        assert isinstance(futures[1].exception(WAIT_S), EngineError)
+
+
+def test_a_class_that_is_impossible_is_fine() -> None:
+    engine = LateEngine()
+    engine.answer = lambda logits: np.where(logits < 0, np.float32(-np.inf), logits)
+    with _predictor(engine) as predictor:
+        predictor.open("a", live=False)
+        (future,) = _submit(predictor, [7])
+        predictor.close("a")
+        assert [(k.id, k.p) for k in future.result(WAIT_S).labels[:1]] == [(7, 1.0)]
+
+
+class Choosy(ProbePreprocess):
+    """Cannot read a picture of luma 2, 3 or 4."""
+
+    errors: Mapping[int, type[BaseException]] = {2: ValueError, 3: MemoryError, 4: asyncio.CancelledError}
+
+    def __call__(self, picture: Picture, out: Any) -> None:
+        if (error := self.errors.get(int(picture.y[0, 0]))) is not None:
+            raise error("no such picture")
+        super().__call__(picture, out)
+
+
+def test_pictures_that_cannot_be_read_fail_alone_and_leave_no_gap() -> None:
+    engine = LateEngine()
+    with _predictor(engine, Choosy(), FULL) as predictor:
+        predictor.open("a", live=False)
+        futures = _submit(predictor, [1, 2, 5, 3, 2, 3, 4, 4, 6, 7, 8, 9])
+        predictor.close("a")
+        assert [_said(futures[k]) for k in (0, 2, 8, 9, 10, 11)] == [1, 5, 6, 7, 8, 9]
+        for k, luma in ((1, 2), (3, 3), (4, 2), (5, 3), (6, 4), (7, 4)):
+            assert type(futures[k].exception(WAIT_S)) is Choosy.errors[luma]
+    assert engine.batches == [2, 4], "a batch of which nothing is left is not started"
+
+
+def test_a_future_that_was_cancelled_stops_nobody(gate: Held) -> None:
+    engine = LateEngine(gate)
+    with _predictor(engine, options=FULL) as predictor:
+        predictor.open("a", live=False)
+        running = _submit(predictor, range(8))
+        engine.until_started(2)
+        waiting = _submit(predictor, range(20, 24))
+        assert not running[0].cancel()
+        assert waiting[1].cancel()
+        gate.open()
+        predictor.close("a")
+        assert [_said(f) for f in running] == list(range(8))
+        assert [_said(waiting[k]) for k in (0, 2, 3)] == [20, 22, 23]
+
+
+def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) -> None:
+    """An error of the program itself: it comes out at the end, and nobody waits for ever."""
+
+    def broken(size: int, seconds: float) -> None:
+        raise ZeroDivisionError
+
+    engine = LateEngine(gate)
+    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), FULL, done=broken)
+    futures: list[Future[Prediction]] = []
+
+    def run() -> None:
+        with predictor:
+            predictor.open("a", live=False)
+            futures.extend(_submit(predictor, range(12)))
+            engine.until_started(2)
+            gate.open()
+            concurrent.futures.wait(futures, WAIT_S)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run()
+    assert [_said(f) for f in futures[:4]] == list(range(4))
+    assert all(f.cancelled() or f.exception(0) is not None for f in futures[4:])
+    assert "complete:cpu" in str(caught.value.__notes__)
+    assert engine.closed == 1
 
 
 def test_leaving_cancels_what_waits_and_finishes_what_runs(gate: Held) -> None:
@@ -226,6 +327,60 @@ def test_a_stop_during_warm_up_ends_it() -> None:
     predictor = _predictor(Slow())
     with pytest.raises(UsageError, match="stopped"), predictor:
         pytest.fail("entered")
+    assert predictor.engine.closed == 1  # type: ignore[attr-defined]
+
+
+def test_an_engine_that_fails_while_it_warms_up_is_the_error_of_entering() -> None:
+    engine = LateEngine()
+    engine.fail_start = _refuse(128, RuntimeError("out of memory"))
+    with pytest.raises(RuntimeError, match="out of memory") as caught, _predictor(engine):
+        pytest.fail("entered")
+    assert "predict:cpu" in str(caught.value.__notes__)
+    assert engine.closed == 1
+
+
+def test_a_predictor_that_was_not_entered_says_so() -> None:
+    with pytest.raises(RuntimeError, match="before it was entered"):
+        _predictor(LateEngine()).open("a", live=True)
+
+
+def test_an_error_of_the_house_leaves_no_frame_waiting(gate: Held) -> None:
+    engine = LateEngine(gate)
+    futures: list[Future[Prediction]] = []
+
+    def run() -> None:
+        with _predictor(engine, options=FULL) as predictor:
+            predictor.open("a", live=False)
+            futures.extend(_submit(predictor, range(12)))
+            engine.until_started(2)
+            gate.open()
+            raise KeyError("a house of cards")
+
+    with pytest.raises(KeyError, match="a house of cards"):
+        run()
+    assert [_said(f) for f in futures[:8]] == list(range(8))
+    assert all(f.done() for f in futures)
+
+
+def test_more_labels_are_wanted_than_there_are_classes() -> None:
+    with _predictor(LateEngine(), options=replace(OPTIONS, topk=1000)) as predictor:
+        predictor.open("a", live=False)
+        (future,) = _submit(predictor, [7])
+        predictor.close("a")
+        labels = future.result(WAIT_S).labels
+    assert len(labels) == CLASSES
+    assert [k.p for k in labels] == sorted((k.p for k in labels), reverse=True)
+    assert labels[0].name == "class 7"
+
+
+def test_an_engine_of_one_size_is_never_given_more() -> None:
+    engine = LateEngine(sizes=(2,))
+    with _predictor(engine, options=replace(FULL, profile=None)) as predictor:
+        predictor.open("a", live=False)
+        futures = _submit(predictor, [1, 2, 3, 4, 5])
+        predictor.close("a")
+        assert [_said(f) for f in futures] == [1, 2, 3, 4, 5]
+    assert max(engine.batches) <= 2
 
 
 def test_probabilities_are_not_softmaxed_again() -> None:

@@ -172,7 +172,11 @@ class TorchEngine:
         with torch.inference_mode():
             self.classes = self._forward(example).shape[1]
         rows = self._padded(max_batch)
-        return [TorchSlot(self._device, rows, self._shape, self.classes) for _ in range(slots)]
+        made = [TorchSlot(self._device, rows, self._shape, self.classes) for _ in range(slots)]
+        if there.type == "cuda":
+            # All of this ran on the default stream, for which the engine's own streams do not wait.
+            torch.cuda.synchronize(there)
+        return made
 
     def _forward(self, pixels: torch.Tensor) -> torch.Tensor:
         normal = ((pixels.float() - self._mean) / self._std).to(self._dtype, memory_format=torch.channels_last)

@@ -1,0 +1,184 @@
+"""Converted models on disk: converted once, whole or not there, and a second start that needs neither torch nor timm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.predict import convert
+from pipelines.predict.models import find
+from pipelines.predict.preprocess import InputSpec
+from pipelines.predict.profile import Timing
+from pipelines.predict.store import ModelFacts, ModelStore
+
+pytestmark = pytest.mark.timeout(60)
+ROOT = Path(__file__).parents[2]
+SPEC = InputSpec(8, 9, 10, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+FACTS = ModelFacts(SPEC, ("ein", "zwei", "Größe"), 4, {"engine": "x"})
+WAIT_S = 10
+
+
+class Converter:
+    """Writes a model of some bytes and counts."""
+
+    def __init__(self, facts: ModelFacts = FACTS) -> None:
+        self.facts = facts
+        self.folders: list[Path] = []
+
+    def __call__(self, folder: Path) -> ModelFacts:
+        self.folders.append(folder)
+        (folder / "model.xml").write_text(f"model {len(self.folders)}")
+        return self.facts
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ModelStore]:
+    yield ModelStore(tmp_path / "some" / "cache")
+    left = [p.name for p in (tmp_path / "some" / "cache").glob(".*")]
+    assert not left, "a temporary folder was left"
+
+
+def test_a_model_is_converted_once_and_its_facts_come_back_whole(store: ModelStore) -> None:
+    converter = Converter()
+    first = store.get("a", converter)
+    second = ModelStore(store.folder).get("a", converter)
+    assert len(converter.folders) == 1
+    assert second.folder == first.folder
+    assert second.facts() == FACTS
+    assert second.model.read_text() == "model 1"
+
+
+@pytest.mark.parametrize("facts", [replace(FACTS, names=None, batch=None), replace(FACTS, names=())])
+def test_nothing_and_none_are_different_facts(store: ModelStore, facts: ModelFacts) -> None:
+    assert store.get("a", Converter(facts)).facts() == facts
+
+
+def test_other_models_have_other_folders(store: ModelStore) -> None:
+    converter = Converter()
+    assert store.get("a", converter).folder != store.get("b", converter).folder
+    assert len(converter.folders) == 2
+
+
+def test_a_conversion_that_fails_leaves_nothing_behind(store: ModelStore) -> None:
+    def broken(folder: Path) -> ModelFacts:
+        (folder / "model.xml").write_text("half")
+        raise UsageError("cannot convert")
+
+    with pytest.raises(UsageError, match="cannot convert"):
+        store.get("a", broken)
+    assert not list(store.folder.iterdir())
+    assert store.get("a", Converter()).model.read_text() == "model 1"
+
+
+@pytest.mark.parametrize("what", ["no facts", "half of the facts", "other facts", "no model"])
+def test_a_model_that_is_not_whole_is_converted_again(store: ModelStore, what: str) -> None:
+    converter = Converter()
+    folder = store.get("a", converter).folder
+    facts = folder / "facts.json"
+    if what == "no facts":
+        facts.unlink()
+    elif what == "half of the facts":
+        facts.write_text(facts.read_text()[:50])
+    elif what == "other facts":
+        facts.write_text(json.dumps({"input": {"height": 3}}))
+    else:
+        (folder / "model.xml").unlink()
+    again = store.get("a", converter)
+    assert again.folder == folder
+    assert again.facts() == FACTS
+    assert again.model.read_text() == "model 2"
+
+
+def test_two_that_convert_at_once_do_not_see_each_others_half(store: ModelStore) -> None:
+    both = threading.Barrier(2)
+    results = []
+
+    def slow(folder: Path) -> ModelFacts:
+        (folder / "model.xml").write_text("whole")
+        both.wait(WAIT_S)
+        return FACTS
+
+    threads = [threading.Thread(target=lambda: results.append(store.get("a", slow))) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [r.facts() for r in results] == [FACTS, FACTS]
+    assert results[0].folder == results[1].folder
+    assert len(list(store.folder.iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file.*WATCHLINE_CACHE"):
+        ModelStore(tmp_path / "file").get("a", Converter())
+
+
+# Profiles.
+
+
+def test_figures_are_kept_by_engine_and_machine(store: ModelStore) -> None:
+    stored = store.get("a", Converter())
+    assert stored.profile("openvino fp32 2 cores") is None
+    stored.keep_profile("openvino fp32 2 cores", {1: Timing(0.001, 0.002), 32: Timing(0.03, 0.04)})
+    assert store.get("a", Converter()).profile("openvino fp32 2 cores") == {1: Timing(0.001, 0.002), 32: Timing(0.03, 0.04)}
+    assert stored.profile("openvino bf16 2 cores") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": [1, 2]}', '{"1": 3}', '{"1": [1, 2, 3]}', "[]"])
+def test_figures_that_cannot_be_read_are_none(store: ModelStore, text: str) -> None:
+    stored = store.get("a", Converter())
+    stored.keep_profile("k", {1: Timing(0.001, 0.002)})
+    (file,) = stored.folder.glob("profile-*")
+    file.write_text(text)
+    assert stored.profile("k") is None
+
+
+def test_a_full_disk_is_no_reason_to_fail(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = store.get("a", Converter())
+
+    def full(*args: object, **how: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    stored.keep_profile("k", {1: Timing(0.001, 0.002)})
+    assert stored.profile("k") is None
+
+
+# The second start.
+
+
+def test_a_second_start_of_the_default_model_imports_neither_torch_nor_timm(tmp_path: Path) -> None:
+    name = find("lite0")
+
+    def to_openvino(folder: Path) -> ModelFacts:
+        network = name.load()
+        convert.save(convert.from_network(network), folder / "model.xml")
+        return ModelFacts(network.input, network.names, network.batch, {})
+
+    ModelStore(tmp_path).get(name.identity, to_openvino)
+    code = """
+import sys
+from app.build import make_model
+from app.config import Settings
+model = make_model(Settings(sources=("x",)), lambda size, seconds: None)
+with model.predictor:
+    pass
+heavy = {"torch", "timm", "torchvision", "nncf"} & set(sys.modules)
+assert not heavy, heavy
+print(model.predictor.engine.name, model.names[335])
+"""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "WATCHLINE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "openvino fox squirrel\n"
