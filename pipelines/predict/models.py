@@ -261,7 +261,7 @@ def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
 
     arch, state, labels = content["arch"], content["state_dict"], content.get("labels")
     if labels is not None and not (isinstance(labels, list | tuple) and all(isinstance(k, str) for k in labels)):
-        raise UsageError(f"\"labels\" in {str(path)!r} must be a list of names, one for each class")
+        raise UsageError(f'"labels" in {str(path)!r} must be a list of names, one for each class')
     names = tuple(labels) if labels else None
     classes: dict[str, Any] = {"num_classes": len(names)} if names else {}
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 import pytest
 
@@ -552,7 +553,8 @@ def test_a_file_batch_may_be_longer_while_no_cameras_frame_is_expected() -> None
 
 def test_a_camera_that_has_missed_a_whole_period_is_not_expected_at_any_moment() -> None:
     house = House(CAMERAS_AND_FILES, live="ab", files="f")
-    _learn(house, {"a": 0, "b": 0}, period_s=1.0)
+    _learn(house, {"a": 0, "b": 100}, period_s=1.0)
+    house.clock.now += 0.1
     for _ in range(2):
         house.submit("b")
         assert house.poll() == "b"
@@ -645,11 +647,17 @@ def test_a_cancelled_frame_of_a_camera_is_replaced_or_too_late_like_any_other() 
 # With threads: they wait for each other, never for time.
 
 
-def _thread(work: Callable[[], object]) -> tuple[threading.Thread, threading.Event]:
+@contextmanager
+def _beside(house: House, work: Callable[[], object]) -> Iterator[threading.Event]:
+    """`work` in a thread; the event says when it has returned. It ends with the `with`, also where the test fails."""
     done = threading.Event()
     thread = threading.Thread(target=lambda: (work(), done.set()))
     thread.start()
-    return thread, done
+    try:
+        yield done
+    finally:
+        house.scheduler.stop()
+        thread.join()
 
 
 class _Seen(threading.Condition):
@@ -678,22 +686,21 @@ def test_a_file_that_has_enough_on_its_way_waits_in_submit(how: str) -> None:
     room, _ = _watched(house)
     first = [house.submit("f") for _ in range(6)]  # one batch staged, one filling, one in the lane's hands
     last: list[Future[Prediction]] = []
-    thread, done = _thread(lambda: last.append(house.submit("f")))
-    assert room.waited.wait(WAIT_S)
-    assert not done.is_set()
-    if how == "finish":
-        assert house.poll() == "ff"
-        (entry, _) = house.end(finish=False)
-        assert not done.is_set(), "the lane has not finished with any"
-        house.finish(entry)
-    elif how == "stop":
-        house.scheduler.stop()
-    else:
-        first[0].cancel()
-        assert house.poll() == "f"
-    assert done.wait(WAIT_S)
-    thread.join()
-    assert last[0].cancelled() == (how == "stop")
+    with _beside(house, lambda: last.append(house.submit("f"))) as done:
+        assert room.waited.wait(WAIT_S)
+        assert not done.is_set()
+        if how == "finish":
+            assert house.poll() == "ff"
+            (entry, _) = house.end(finish=False)
+            assert not done.is_set(), "the lane has not finished with any"
+            house.finish(entry)
+        elif how == "stop":
+            house.scheduler.stop()
+        else:
+            first[0].cancel()
+            assert house.poll() == "f"
+        assert done.wait(WAIT_S)
+        assert last[0].cancelled() == (how == "stop")
 
 
 def test_a_camera_never_waits_in_submit() -> None:
@@ -704,23 +711,21 @@ def test_a_camera_never_waits_in_submit() -> None:
 
 @pytest.mark.parametrize("how", ["submit", "close", "stop"])
 def test_take_waits_for_a_reason_to_run(how: str) -> None:
-    house = House(GPU, live="a", files="f")
-    house.clock.now = 0.0
+    house = House(GPU, live="a", files="f", max_wait_s=1000.0)
     _, work = _watched(house)
     if how == "close":
         house.submit("f")
     taken: list[list[Entry] | None] = []
-    thread, done = _thread(lambda: taken.append(house.scheduler.take()))
-    assert work.waited.wait(WAIT_S)
-    assert not done.is_set()
-    if how == "submit":
-        house.submit("a")
-    elif how == "close":
-        house.scheduler.close("a")
-        house.scheduler.close("f")
-    else:
-        house.scheduler.stop()
-    assert done.wait(WAIT_S)
-    thread.join()
+    with _beside(house, lambda: taken.append(house.scheduler.take())) as done:
+        assert work.waited.wait(WAIT_S)
+        assert not done.is_set()
+        if how == "submit":
+            house.submit("a")
+        elif how == "close":
+            house.scheduler.close("a")
+            house.scheduler.close("f")
+        else:
+            house.scheduler.stop()
+        assert done.wait(WAIT_S)
     names = None if taken[0] is None else [e.frame.stream for e in taken[0]]
     assert names == {"submit": ["a"], "close": ["f"], "stop": None}[how]
