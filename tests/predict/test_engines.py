@@ -118,9 +118,7 @@ def test_kernels_wait_for_the_copy_and_the_answer_for_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("forgotten", ["copy", "kernels"])
-def test_the_test_above_can_fail_without_the_events_answers_are_wrong(
-    forgotten: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_above_can_fail_without_the_events_answers_are_wrong(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = _torch(LateDevice(lambda streams: streams[::-1]))
     (slot,) = engine.open(2, 1)
     if forgotten == "copy":

@@ -87,7 +87,7 @@ def _reference_rgb(picture: Picture) -> Image.Image:
 def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network: Network, transform: Any) -> None:
     preprocess = RgbPreprocess(network.input, "crop")
     cosines, differences = [], []
-    for picture in _pictures(FOLDER / "bigbuckbunny.mp4", 4):
+    for picture in _pictures(FOLDER / "bigbuckbunny.mp4", 12):
         ours = np.zeros(preprocess.shape, np.uint8)
         preprocess(picture, ours)
         both = torch.stack([transform(_reference_rgb(picture)), (torch.from_numpy(ours).float() / 255 - 0.5) / 0.5])
@@ -95,7 +95,7 @@ def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network
             theirs, mine = network.module(both)
         cosines.append(float(torch.cosine_similarity(theirs, mine, 0)))
         differences.append(float((theirs.softmax(0) - mine.softmax(0)).abs().max()))
-    assert len(cosines) == 33
+    assert len(cosines) == 11
     assert np.mean(cosines) >= 0.998
     assert max(differences) <= 0.03
 
