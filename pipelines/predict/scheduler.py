@@ -443,7 +443,7 @@ class DynamicBatchScheduler:
             return [], None
         size = self._room_for_files(now) if live_open else self.fill
         if size == 0:
-            starved = waiting[0].submitted_s + STARVED_S
+            starved = max(waiting[0].submitted_s, *(s.served_s for s in files)) + STARVED_S
             if now < starved:
                 return [], starved
             size = 1
@@ -455,16 +455,15 @@ class DynamicBatchScheduler:
 
     def _room_for_files(self, now: float) -> int:
         """The largest file batch for which no camera's frame will be late: it ends before the next one is expected, or
-        a camera's frame that arrives right after its start still ends within the budget."""
+        a camera's frame that arrives right after its start still ends within the budget. Never behind a running batch."""
+        if self._running:
+            return 0
         live = [s for s in self._streams.values() if s.live and s.open]
-        expected = [t for s in live if (t := s.expected_s(now)) is not None]
-        free_s = min(expected, default=now) - now
+        expected_s = min((t for s in live if (t := s.expected_s(now)) is not None), default=now)
         together = max(1, min(len(live), self._max))
-        after_s = max((s.after_s for s in live), default=0.0)
-        spare_s = RESERVE * self._options.budget_s - self.profile.p99(together) - after_s
-        room_s = max(free_s, spare_s)
-        # The file's own batch by its median: the camera's frame after it has its 99th percentile in the sum already.
-        return max((b for b in range(1, self.fill + 1) if self.profile.median(b) <= room_s), default=0)
+        after_s = self.profile.p99(together) + max((s.after_s for s in live), default=0.0)
+        latest_s = max(expected_s, now + RESERVE * self._options.budget_s - after_s)
+        return max((b for b in range(1, self.fill + 1) if self._end_s(now, b, self.profile.p99(b)) <= latest_s), default=0)
 
 
 def _drop(entry: Entry, cause: Cause) -> None:
