@@ -98,6 +98,8 @@ class Capture:
     info: StreamInfo
     corrupt: bool = False
     session: int = 0
+    captured_s: float | None = None
+    """When the camera took the picture, by the camera's own wall clock (seconds since 1970, UTC), where it says so."""
 
 
 @dataclass(slots=True)
@@ -151,6 +153,8 @@ class Frame:
     pts_s: float | None
     info: StreamInfo
     trace: Trace
+    captured_s: float | None = None
+    """See `Capture`."""
 
     def let_go(self) -> None:
         """The frame will not be shown: its planes are freed now, not when its turn in the stream's order has come."""

@@ -150,7 +150,7 @@ class Lane:
         index = self.ledger.capture(capture.arrived_s)
         self.ledger.expected = capture.info.frames
         trace = Trace(capture.arrived_s, capture.decoded_s)
-        return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace)
+        return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace, capture.captured_s)
 
     def _admit(self, frame: Frame, capture: Capture) -> Future[Prediction]:
         if capture.corrupt:

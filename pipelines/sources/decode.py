@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import av
 import av.error
 from av.codec.context import Flags, ThreadType
 from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
@@ -82,6 +84,78 @@ class Trust:
         return pts is not None and fault.healed_pts is not None and pts < fault.healed_pts
 
 
+class PictureDecoder:
+    """A codec context that gives captures: each picture with the time at which its packet came, and whether it can be
+    trusted. Thread: the source's."""
+
+    def __init__(
+        self,
+        context: VideoCodecContext,
+        *,
+        watch: Watch,
+        info: StreamInfo,
+        timeline: Timeline,
+        threads: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp."""
+        context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
+        context.thread_count = threads
+        context.copy_opaque = True
+        # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
+        # pictures is alive, which may send its next key picture later than the read limit.
+        context.flags |= Flags.output_corrupt
+        self.last_s = clock()
+        """When the last picture came."""
+        self._context = context
+        self._watch = watch
+        self._info = info
+        self._timeline = timeline
+        self._clock = clock
+        self._trust = Trust()
+        self._pixels = Pixels()
+        self._index = -1
+
+    def captures(
+        self,
+        packet: Packet,
+        arrived_s: float,
+        *,
+        damaged: bool = False,
+        aspect: Fraction | None = None,
+        captured_s: float | None = None,
+    ) -> Iterator[Capture]:
+        """What one packet gives; an empty one at the end of the stream gives what is left inside.
+
+        damaged: some of the packet, or of those before it, is missing.
+        aspect: of a sample, where the container knows it. captured_s: see `Capture`.
+        """
+        self._index += 1
+        packet.opaque = (self._index, captured_s)
+        self._trust.packet(self._index, packet)
+        if damaged:
+            self._trust.damaged(self._index)
+        for frame in self._decode(packet):
+            assert isinstance(frame, av.VideoFrame)
+            made_by, captured_s = frame.opaque if isinstance(frame.opaque, tuple) else (self._index, None)
+            corrupt = frame.is_corrupt or self._trust.corrupt(made_by, frame.pts)
+            if frame.is_corrupt:
+                self._trust.damaged(made_by)
+            picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
+            self.last_s = self._clock()
+            yield Capture(
+                picture, self._timeline.seconds(frame.pts), arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s
+            )
+
+    def _decode(self, packet: Packet) -> list[Any]:
+        try:
+            return self._context.decode(packet)
+        except (av.error.InvalidDataError, av.error.PatchWelcomeError, av.error.BugError) as error:
+            self._trust.damaged(self._index)
+            self._watch.decode_error(f"a packet could not be decoded ({error.strerror})")
+            return []
+
+
 def decoded(
     packets: Iterable[Packet],
     stream: VideoStream,
@@ -98,48 +172,20 @@ def decoded(
     """Decode a stream's packets. The packets' iterator may raise; what is inside the decoder is then lost.
 
     packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
-    threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp.
     silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
     gaps: asked after each packet whether the transport has lost something before it.
 
     :raises SourceError: after `silence_s`.
     """
-    context = stream.codec_context
-    context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
-    context.thread_count = threads
-    context.copy_opaque = True
-    # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
-    # pictures is alive, which may send its next key picture later than the read limit.
-    context.flags |= Flags.output_corrupt
-    trust, pixels = Trust(), Pixels()
-    last_s, index = clock(), -1
+    decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
     for packet in packets:
         if stop.is_set():
             return
         arrived_s = clock()
         # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
         if packet.stream.index == stream.index:
-            index += 1
-            packet.opaque = index
-            trust.packet(index, packet)
-            if gaps():
-                trust.damaged(index)
-            try:
-                frames = packet.decode()
-            except (av.error.InvalidDataError, av.error.PatchWelcomeError, av.error.BugError) as error:
-                trust.damaged(index)
-                watch.decode_error(f"a packet could not be decoded ({error.strerror})")
-                frames = []
-            for frame in frames:
-                assert isinstance(frame, av.VideoFrame)
-                made_by = frame.opaque if isinstance(frame.opaque, int) else index
-                corrupt = frame.is_corrupt or trust.corrupt(made_by, frame.pts)
-                if frame.is_corrupt:
-                    trust.damaged(made_by)
-                picture = pixels.picture(frame, stream.sample_aspect_ratio)
-                last_s = clock()
-                yield Capture(picture, timeline.seconds(frame.pts), arrived_s, last_s, info, corrupt)
-        if silence_s is not None and clock() - last_s > silence_s:
+            yield from decoder.captures(packet, arrived_s, damaged=gaps(), aspect=stream.sample_aspect_ratio)
+        if silence_s is not None and clock() - decoder.last_s > silence_s:
             raise SourceError(f"no picture for {silence_s:g} s")
 
 
@@ -154,4 +200,3 @@ def stream_info(stream: VideoStream, sound: str | None = None) -> StreamInfo:
         duration_s=duration_s,
         sound=sound,
     )
-
