@@ -85,7 +85,15 @@ def _run(run: argparse.ArgumentParser) -> None:
     out.add_argument("--jsonl", **_absent(metavar="PATH", help="one JSON object per captured frame; - is standard output"))
     out.add_argument("--report", **_absent(metavar="PATH", help="the final report as JSON; - is standard output"))
     live = run.add_argument_group("cameras")
+    live.add_argument(
+        "--rtsp-client",
+        **_absent(choices=("auto", "native", "ffmpeg"), help="reader for rtsp:// (auto: native where it can)"),
+    )
     live.add_argument("--rtsp-transport", **_absent(choices=("tcp", "udp"), help="(tcp)"))
+    verify = {"action": argparse.BooleanOptionalAction, "help": "check the certificates of rtsps:// (on)"}
+    live.add_argument("--tls-verify", **_absent(**verify))
+    trusted = "the cameras' clocks are set by one source of time with this machine's: show ages by them"
+    live.add_argument("--camera-clock-trusted", **_absent(action="store_true", help=trusted))
     live.add_argument("--open-timeout", **_absent(type=float, metavar="S", help="seconds to open a source (10)"))
     live.add_argument("--read-timeout", **_absent(type=float, metavar="S", help="seconds without a picture (5)"))
     live.add_argument("--reconnect", **_absent(action=argparse.BooleanOptionalAction, help="open a lost camera again (on)"))

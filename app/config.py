@@ -44,7 +44,10 @@ class Settings:
     output: str | None = None
     jsonl: str | None = None
     report: str | None = None
+    rtsp_client: str = "auto"
     rtsp_transport: str = "tcp"
+    tls_verify: bool = True
+    camera_clock_trusted: bool = False
     open_timeout: float = 10.0
     read_timeout: float = 5.0
     reconnect: bool = True
@@ -58,6 +61,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "engine": ("auto", "torch", "openvino"),
     "precision": ("auto", "fp32", "bf16", "int8"),
     "fit": ("crop", "squash", "pad"),
+    "rtsp_client": ("auto", "native", "ffmpeg"),
     "rtsp_transport": ("tcp", "udp"),
 }
 POSITIVE = ("topk", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout", "read_timeout")

@@ -121,12 +121,20 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
             f"latency p50 {total['p50']} ms, p99 {total['p99']} ms, max {total['max']} ms; "
             f"{100 * report['goodput']:.2f} % within {report['budget_ms']:g} ms"
         )
+    lines += [line for name, s in streams.items() if (line := _camera_age(name, s))]
     lines += [line for name, s in streams.items() if (line := _losses(name, s))]
     return lines + list(places)
+
+
+def _camera_age(name: str, s: dict[str, Any]) -> str:
+    """The age by the camera's own clock, where that means something."""
+    age, why = s["camera_age_ms"], {"same host": "on this host", "trusted": "trusted"}.get(s["camera_clock"])
+    return f"  {name}: shown at an age of p50 {age['p50']} ms, p99 {age['p99']} ms by its own clock ({why})" if age else ""
 
 
 def _losses(name: str, s: dict[str, Any]) -> str:
     parts = [f"{n} dropped ({cause})" for cause, n in s["dropped"].items() if n]
     parts += [f"{s[key]} {key.replace('_', ' ')}" for key in ("failed", "late", "decode_errors") if s[key]]
     parts += [f"{len(s['outages'])} outages"] if s["outages"] else []
+    parts += [f"{s['packets']['lost']} packets lost"] if s["packets"] and s["packets"]["lost"] else []
     return f"  {name}: {', '.join(parts)}" if parts else ""

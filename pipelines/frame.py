@@ -16,6 +16,7 @@ Plane = npt.NDArray[np.uint8]
 Matrix = Literal["bt601", "bt709", "bt2020", "fcc", "smpte240m"]
 Cause = Literal["overload", "deadline", "corrupt", "skipped", "shutdown"]
 CAUSES: tuple[Cause, ...] = ("overload", "deadline", "corrupt", "skipped", "shutdown")
+CameraClock = Literal["same host", "trusted", "not compared"]
 Status = Literal["ok", "dropped", "failed"]
 
 
@@ -83,6 +84,8 @@ class StreamInfo:
     duration_s: float | None = None
     sound: str | None = None
     """The file whose sound belongs to this stream."""
+    camera_clock: CameraClock = "not compared"
+    """Whether the camera's own times may be compared with this machine's wall clock, and why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

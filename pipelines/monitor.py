@@ -13,10 +13,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.frame import CAUSES, STAGES, Result
+from pipelines.clock import utc, wall_s
+from pipelines.frame import CAUSES, STAGES, Frame, Result
+from pipelines.sources.source import PacketCounts
 
 log = logging.getLogger("watchline.stream")
 
@@ -108,6 +109,11 @@ class StreamLedger:
         self.expected: int | None = None
         """Frames that the container announces."""
         self.stages = {stage: Histogram() for stage in STAGES}
+        self.camera_age = Histogram()
+        """From the camera's own time of a picture until it was shown, where that can be compared with this machine's."""
+        self.camera_clock: str | None = None
+        """Why it can (see `StreamInfo`); None where the camera tells no time."""
+        self._packets: PacketCounts | None = None
         self._budget_s = budget_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -147,9 +153,21 @@ class StreamLedger:
         self.shown += 1
         self.late += self.live and total_s > self._budget_s
         self._last_s = trace.shown_s
+        self._note_camera_age(result.frame)
         self._recent.append((trace.shown_s, total_s))
 
+    def _note_camera_age(self, frame: Frame) -> None:
+        if frame.captured_s is None:
+            return
+        self.camera_clock = frame.info.camera_clock
+        if frame.info.camera_clock != "not compared" and frame.trace.shown_s is not None:
+            self.camera_age.add(wall_s(frame.trace.shown_s) - frame.captured_s)
+
     # What the source tells.
+
+    def packets(self, counts: PacketCounts) -> None:
+        with self._lock:
+            self._packets = counts if self._packets is None else self._packets + counts
 
     def decode_error(self, message: str) -> None:
         with self._lock:
@@ -224,14 +242,15 @@ class StreamLedger:
                 "fps": _rate(self.shown, self._first_s, self._last_s),
                 "goodput": _share(self.shown - self.late, self._counted()),
                 "latency_ms": self.stages["total"].as_ms(),
+                "packets": None if self._packets is None else self._packets.as_dict(),
+                "camera_clock": self.camera_clock,
+                "camera_age_ms": self.camera_age.as_ms() if self.camera_age.count else None,
                 "errors": list(self.faults),
             }
 
     def _outage(self, outage: Outage) -> dict[str, Any]:
-        now_s = self._clock()
-        at = datetime.now(UTC) - timedelta(seconds=now_s - outage.since_s)
-        seconds = now_s - outage.since_s if outage.seconds is None else outage.seconds
-        return {"at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), "seconds": round(seconds, 3)}
+        seconds = self._clock() - outage.since_s if outage.seconds is None else outage.seconds
+        return {"at": utc(wall_s(outage.since_s)), "seconds": round(seconds, 3)}
 
     def _counted(self) -> int:
         return self.captured - self.dropped["corrupt"] - self.dropped["skipped"]

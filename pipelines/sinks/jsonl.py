@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
+from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError
 from pipelines.frame import Result
 
@@ -81,11 +81,13 @@ def as_json(result: Result) -> dict[str, Any]:
         "session": frame.session,
         "frame": frame.index,
         "pts_s": None if frame.pts_s is None else round(frame.pts_s, 6),
-        "time": _utc(trace.arrived_s),
+        "time": utc(wall_s(trace.arrived_s)),
         "arrived_s": round(trace.arrived_s, 6),
         "shown_s": None if trace.shown_s is None or result.status != "ok" else round(trace.shown_s, 6),
         "status": result.status,
     }
+    if frame.captured_s is not None:
+        line["captured_at"] = utc(frame.captured_s)
     if result.status == "dropped":
         return line | {"cause": result.cause}
     if result.status == "failed":
@@ -96,9 +98,3 @@ def as_json(result: Result) -> dict[str, Any]:
         "batch": {"id": result.prediction.batch_id, "size": result.prediction.batch_size},
         "latency_ms": {stage: round(1e3 * s, 3) for stage, s in trace.stages().items()},
     }
-
-
-def _utc(arrived_s: float) -> str:
-    """The wall clock at a monotonic time. For people: no latency is computed from it."""
-    at = datetime.now(UTC) - timedelta(seconds=time.monotonic() - arrived_s)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Protocol
 
 from pipelines.frame import Capture
+
+
+@dataclass(frozen=True, slots=True)
+class PacketCounts:
+    """What the network did to the packets of a stream. `lost`: those that the decoder never got."""
+
+    received: int = 0
+    lost: int = 0
+    reordered: int = 0
+    duplicated: int = 0
+
+    def __add__(self, more: PacketCounts) -> PacketCounts:
+        return PacketCounts(*(getattr(self, f.name) + getattr(more, f.name) for f in fields(self)))
+
+    def __sub__(self, less: PacketCounts) -> PacketCounts:
+        return PacketCounts(*(getattr(self, f.name) - getattr(less, f.name) for f in fields(self)))
+
+    def as_dict(self) -> dict[str, int]:
+        """By name, for the report."""
+        return asdict(self)
 
 
 class Watch(Protocol):
@@ -23,6 +44,9 @@ class Watch(Protocol):
 
     def resumed(self) -> None:
         """Pictures come again."""
+
+    def packets(self, counts: PacketCounts) -> None:
+        """So many more packets came, or did not."""
 
     def once(self, key: str, message: str) -> None:
         """Something that a person should know, said the first time only."""
@@ -50,4 +74,5 @@ class Unheard:
     def fault(self, message: str) -> None: ...
     def interrupted(self, since_s: float, message: str) -> None: ...
     def resumed(self) -> None: ...
+    def packets(self, counts: PacketCounts) -> None: ...
     def once(self, key: str, message: str) -> None: ...
