@@ -34,7 +34,8 @@ from pipelines.sources.network import NetworkSource, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
 from pipelines.sources.reconnect import Reconnect
-from pipelines.sources.rtsp import RtspSource, Transport
+from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.source import RtspSource
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
@@ -73,9 +74,14 @@ def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event) -
     if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits, stop):
         return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=decoders), settings)
 
+    camera = RtspOptions(
+        cast(Client, settings.rtsp_client), cast(Transport, settings.rtsp_transport), limits,
+        tls_verify=settings.tls_verify, clock_trusted=settings.camera_clock_trusted,
+    )  # fmt: skip
+
     def session() -> Source:
         if stream.kind == "rtsp":
-            return RtspSource(stream.address, transport=cast(Transport, settings.rtsp_transport), limits=limits)
+            return RtspSource(stream.address, camera)
         if stream.kind == "device":
             return WebcamSource(Path(stream.address), limits=limits)
         return NetworkSource(stream.address, live=True, limits=limits)

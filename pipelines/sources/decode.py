@@ -41,13 +41,13 @@ class Trust:
 
     From a refused or flagged packet on, until the next clean key packet, every picture may be smeared, whether the decoder
     flags it or not. In presentation order: what is shown before the key picture but decoded after it (an open group of
-    pictures) leans on the damaged ones too. Before the first key packet nothing is clean. The packet behind a flagged one
-    counts as damaged, too: where a parser cuts the packets, as in transport streams, FFmpeg flags the one before the loss.
+    pictures) leans on the damaged ones too. The beginning counts as damaged: nothing is clean before the first key packet. The
+    packet behind a flagged one counts as damaged, too: where a parser cuts the packets, as in transport streams, FFmpeg flags
+    the one before the loss.
     """
 
     def __init__(self) -> None:
-        self._faults: list[_Fault] = []
-        self._seen_key = False
+        self._faults = [_Fault(0)]
         self._flagged = False
 
     def packet(self, index: int, packet: Packet) -> None:
@@ -55,15 +55,10 @@ class Trust:
         flagged, self._flagged = self._flagged, packet.is_corrupt
         if flagged or packet.is_corrupt:
             self.damaged(index)
-            return
-        if packet.is_keyframe:
-            self._seen_key = True
+        elif packet.is_keyframe:
             for fault in self._faults:
                 if fault.healed is None:
                     fault.healed, fault.healed_pts = index, packet.pts
-        elif not self._seen_key:
-            self._seen_key = True
-            self.damaged(index)
 
     def damaged(self, index: int) -> None:
         """The packet could not be decoded, is flagged, or others before it are missing."""
@@ -138,8 +133,9 @@ class PictureDecoder:
         for frame in self._decode(packet):
             assert isinstance(frame, av.VideoFrame)
             made_by, captured_s = frame.opaque if isinstance(frame.opaque, tuple) else (self._index, None)
-            corrupt = frame.is_corrupt or self._trust.corrupt(made_by, frame.pts)
-            if frame.is_corrupt:
+            corrupt = self._trust.corrupt(made_by, frame.pts)
+            if frame.is_corrupt and not corrupt:
+                corrupt = True
                 self._trust.damaged(made_by)
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()

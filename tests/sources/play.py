@@ -11,17 +11,31 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from pipelines.frame import Capture
-from pipelines.sources.source import Source
+from pipelines.sources.opening import Limits
+from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.source import RtspSource
+from pipelines.sources.source import PacketCounts, Source
 from tests.media import number_of
 
 PATIENCE_S = 20.0
 """A test that waits so long for anything has failed."""
 SOON_S = 0.5
 """How soon after its stop a source must have ended."""
+
+
+READERS = ("native tcp", "native udp", "ffmpeg tcp", "ffmpeg udp")
+"""The ways to read a camera: what is promised of RTSP holds for each."""
+
+
+def camera(url: str, reader: str = "native tcp", limits: Limits | None = None) -> RtspSource:
+    """A camera read in one of the ways."""
+    client, transport = cast(tuple[Client, Transport], reader.split())
+    return RtspSource(url, RtspOptions(client, transport, limits or Limits()))
 
 
 class Ears:
@@ -33,6 +47,7 @@ class Ears:
         self.outages: list[tuple[float, str]] = []
         self.back = 0
         self.said: dict[str, str] = {}
+        self.counts = PacketCounts()
         self._changed = threading.Condition()
 
     def decode_error(self, message: str) -> None:
@@ -48,6 +63,9 @@ class Ears:
 
     def resumed(self) -> None:
         self.back += 1
+
+    def packets(self, counts: PacketCounts) -> None:
+        self.counts += counts
 
     def once(self, key: str, message: str) -> None:
         self.said[key] = message

@@ -20,7 +20,6 @@ from pipelines.sources.images import ImagesSource
 from pipelines.sources.network import NetworkSource
 from pipelines.sources.pace import Loop, Realtime
 from pipelines.sources.reconnect import Reconnect
-from pipelines.sources.rtsp import RtspSource, Transport
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import FIRST, Synthetic, SyntheticSource
 from tests.servers import RtspServer
@@ -169,19 +168,19 @@ class TestHere(Contract):
             return _played(LOCAL[request.param](clips, stack))
 
 
-def _camera(camera: RtspServer, transport: Transport) -> Case:
-    return Case(lambda: RtspSource(camera.url("cam"), transport=transport), live=True, joins=True, count=30)
+def _camera(server: RtspServer, reader: str) -> Case:
+    return Case(lambda: camera(server.url("cam"), reader), live=True, joins=True, count=30)
 
 
 class TestCamera(Contract):
-    @pytest.fixture(params=["tcp", "udp"])
-    def case(self, request: pytest.FixtureRequest, camera: RtspServer) -> Case:
-        return _camera(camera, request.param)
+    @pytest.fixture(params=READERS)
+    def case(self, request: pytest.FixtureRequest, server: RtspServer) -> Case:
+        return _camera(server, request.param)
 
-    @pytest.fixture(params=["tcp", "udp"], scope="class")
+    @pytest.fixture(params=READERS, scope="class")
     @classmethod
-    def played(cls, request: pytest.FixtureRequest, camera: RtspServer) -> Played:
-        return _played(_camera(camera, request.param))
+    def played(cls, request: pytest.FixtureRequest, server: RtspServer) -> Played:
+        return _played(_camera(server, request.param))
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -205,10 +204,10 @@ def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("transport", ["tcp", "udp"])
-def test_a_camera_is_let_go_in_the_thread_that_had_it(camera: RtspServer, transport: Transport) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_camera_is_let_go_in_the_thread_that_had_it(server: RtspServer, reader: str) -> None:
     before = descriptors()
-    source = RtspSource(camera.url("cam"), transport=transport)
+    source = camera(server.url("cam"), reader)
     frames = source.frames(threading.Event(), Ears())
     next(frames)
     assert descriptors() > before

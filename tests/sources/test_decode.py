@@ -398,7 +398,7 @@ UNFINISHED = """
 import sys, threading
 from pathlib import Path
 from pipelines.sources.file import FileSource
-from pipelines.sources.rtsp import _listen_for_losses
+from pipelines.sources.rtsp.ffmpeg import _listen_for_losses
 from pipelines.sources.source import Unheard
 _listen_for_losses()
 for _ in range(150):

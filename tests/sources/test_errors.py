@@ -14,7 +14,6 @@ from pipelines.sources.file import FileSource, check_file
 from pipelines.sources.images import ImagesSource
 from pipelines.sources.network import NetworkSource, has_end
 from pipelines.sources.opening import Limits
-from pipelines.sources.rtsp import RtspSource
 from pipelines.sources.source import Source
 from pipelines.sources.webcam import WebcamSource
 from tests.media import numbered
@@ -153,32 +152,33 @@ class TestServers:
         assert not caught.value.permanent
         assert SECRET not in str(caught.value)
 
-    @pytest.mark.parametrize("scheme", ["rtsp", "http", "tcp"])
+    @pytest.mark.parametrize("scheme", ["rtsp native", "rtsp ffmpeg", "http", "tcp"])
     def test_nobody_listens(self, scheme: str) -> None:
-        url = f"{scheme}://user:{SECRET}@127.0.0.1:{_closed_port()}/cam"
-        error = _refused(RtspSource(url) if scheme == "rtsp" else NetworkSource(url, live=True))
+        url = f"{scheme.split()[0]}://user:{SECRET}@127.0.0.1:{_closed_port()}/cam"
+        error = _refused(_live(scheme, url))
         assert not error.permanent
         assert "127.0.0.1" in str(error)
         assert "refused" in str(error)
 
-    @pytest.mark.parametrize("scheme", ["rtsp", "http", "tcp"])
+    @pytest.mark.parametrize("scheme", ["rtsp native", "rtsp ffmpeg", "http", "tcp"])
     def test_a_host_that_nobody_knows(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def unknown(host: str, *_: object, **__: object) -> None:
             assert host == "camera.invalid"
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
         monkeypatch.setattr(socket, "getaddrinfo", unknown)
-        url = f"{scheme}://user:{SECRET}@camera.invalid/cam"
-        error = _refused(RtspSource(url) if scheme == "rtsp" else NetworkSource(url, live=True))
+        url = f"{scheme.split()[0]}://user:{SECRET}@camera.invalid/cam"
+        error = _refused(_live(scheme, url))
         assert error.permanent
         assert "'camera.invalid' is not known" in str(error)
 
-    def test_a_name_server_that_does_not_answer_is_asked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("client", ["native", "ffmpeg"])
+    def test_a_name_server_that_does_not_answer_is_asked_again(self, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def silent(*_: object, **__: object) -> None:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
         monkeypatch.setattr(socket, "getaddrinfo", silent)
-        assert not _refused(RtspSource("rtsp://camera.invalid/cam")).permanent
+        assert not _refused(camera("rtsp://camera.invalid/cam", f"{client} tcp")).permanent
 
     def test_a_scheme_that_nobody_knows(self) -> None:
         error = _refused(NetworkSource(f"gopher+x://u:{SECRET}@127.0.0.1/cam", live=True))
@@ -201,21 +201,22 @@ class TestServers:
 
 
 class TestRtsp:
+    @pytest.mark.parametrize("reader", READERS)
     @pytest.mark.parametrize("auth", ["basic", "digest"])
-    def test_a_wrong_password_a_wrong_name_and_a_camera_that_goes(self, clips: Path, auth: str) -> None:
+    def test_a_wrong_password_a_wrong_name_and_a_camera_that_goes(self, clips: Path, auth: str, reader: str) -> None:
         need("gst-rtsp-server")
         mounts = {"cam": Play(clips / "num.mp4", sound=False)}
         with RtspServer(mounts, user="viewer", password="right", auth=auth) as server:  # type: ignore[arg-type]
-            wrong = _refused(RtspSource(server.url("cam", password=SECRET), limits=QUICK))
+            wrong = _refused(camera(server.url("cam", password=SECRET), reader, QUICK))
             assert (wrong.permanent, wrong.denied) == (True, True)
             assert "401" in str(wrong)
-            nobody = _refused(RtspSource(server.url("cam", credentials=False), limits=QUICK))
+            nobody = _refused(camera(server.url("cam", credentials=False), reader, QUICK))
             assert nobody.denied
-            absent = _refused(RtspSource(server.url("nosuch"), limits=QUICK))
+            absent = _refused(camera(server.url("nosuch"), reader, QUICK))
             assert (absent.permanent, absent.denied) == (True, False)
             assert "404" in str(absent)
             assert "right" not in str(absent)
-            frames = RtspSource(server.url("cam"), limits=QUICK).frames(threading.Event(), Ears())
+            frames = camera(server.url("cam"), reader, QUICK).frames(threading.Event(), Ears())
             next(frames)
             server.kill()
             with pytest.raises(SourceError) as caught:
@@ -223,13 +224,14 @@ class TestRtsp:
         assert not caught.value.permanent
         assert "right" not in str(caught.value)
 
-    def test_a_camera_without_video(self) -> None:
+    @pytest.mark.parametrize("reader", READERS)
+    def test_a_camera_without_video(self, reader: str) -> None:
         need("gst-rtsp-server")
         from tests.servers import PatternSpec
 
         sound = PatternSpec(line="audiotestsrc is-live=true ! alawenc ! rtppcmapay name=pay0 pt=8")
         with RtspServer({"cam": sound}) as server:
-            assert "no video stream" in str(_refused(RtspSource(server.url("cam"), limits=QUICK)))
+            assert "no video stream" in str(_refused(camera(server.url("cam"), reader, QUICK)))
 
 
 class TestOthers:

@@ -20,13 +20,12 @@ from pipelines.sources.network import NetworkSource
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Realtime
 from pipelines.sources.reconnect import Reconnect
-from pipelines.sources.rtsp import RtspSource, Transport
 from pipelines.sources.source import Source
 from tests.media import numbered
 from tests.servers import Play, RtspServer
 from tests.servers.peers import FullBacklog, SilentPeer, StoppingHttp
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import SOON_S, Player, Transmitter, descriptors, everything
+from tests.sources.play import READERS, SOON_S, Player, Transmitter, camera, descriptors, everything
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -34,8 +33,9 @@ LONG = Limits(15, 15)
 """Far beyond what a stop may take."""
 
 OPEN: dict[str, Callable[[str], Source]] = {
-    "rtsp": lambda url: RtspSource(url, limits=LONG),
-    "rtsp+udp": lambda url: RtspSource(url, transport="udp", limits=LONG),
+    "rtsp native": lambda url: camera(url, "native tcp", LONG),
+    "rtsp ffmpeg": lambda url: camera(url, "ffmpeg tcp", LONG),
+    "rtsp ffmpeg udp": lambda url: camera(url, "ffmpeg udp", LONG),
     "http": lambda url: NetworkSource(url, live=True, limits=LONG),
     "tcp": lambda url: NetworkSource(url, live=True, limits=LONG),
 }
@@ -96,25 +96,27 @@ class TestClock:
 class TestOpening:
     @pytest.mark.parametrize("kind", OPEN)
     def test_a_peer_that_never_answers(self, kind: str) -> None:
-        with SilentPeer() as peer, Player(OPEN[kind](peer.url(kind.split("+")[0]))) as player:
+        with SilentPeer() as peer, Player(OPEN[kind](peer.url(kind.split()[0]))) as player:
             assert peer.accepted.wait(10)
             assert player.stop() < SOON_S
 
-    def test_a_connection_that_is_not_even_made(self) -> None:
-        with FullBacklog() as peer, Player(OPEN["rtsp"](f"rtsp://127.0.0.1:{peer.port}/cam")) as player:
+    @pytest.mark.parametrize("kind", ["rtsp native", "rtsp ffmpeg"])
+    def test_a_connection_that_is_not_even_made(self, kind: str) -> None:
+        with FullBacklog() as peer, Player(OPEN[kind](f"rtsp://127.0.0.1:{peer.port}/cam")) as player:
             assert player.stop() < SOON_S
 
     @pytest.mark.parametrize("kind", OPEN)
     def test_a_stop_that_came_before(self, kind: str) -> None:
-        with SilentPeer() as peer, Player(OPEN[kind](peer.url(kind.split("+")[0])), stopped=True) as player:
+        with SilentPeer() as peer, Player(OPEN[kind](peer.url(kind.split()[0])), stopped=True) as player:
             player.until_ended(SOON_S)
 
     @pytest.mark.parametrize("kind", OPEN)
     def test_a_time_limit_without_a_stop(self, kind: str) -> None:
         limits = Limits(0.4, 0.4)
         with SilentPeer() as peer:
-            url = peer.url(kind.split("+")[0])
-            source = RtspSource(url, limits=limits) if "rtsp" in kind else NetworkSource(url, live=True, limits=limits)
+            url = peer.url(kind.split()[0])
+            reader = f"{kind.split()[1]} tcp" if "rtsp" in kind else ""
+            source = camera(url, reader, limits) if reader else NetworkSource(url, live=True, limits=limits)
             began_s = time.monotonic()
             with pytest.raises(SourceError, match=r"nothing came within 0.4 s") as caught:
                 everything(source)
@@ -129,7 +131,7 @@ class TestOpening:
         assert descriptors() == before
 
     def test_the_pause_before_the_next_try(self) -> None:
-        with Player(Reconnect(lambda: RtspSource("rtsp://127.0.0.1:1/cam"), chance=lambda: 0.0)) as player:
+        with Player(Reconnect(lambda: camera("rtsp://127.0.0.1:1/cam"), chance=lambda: 0.0)) as player:
             player.ears.until_interrupted(2)
             assert player.stop() < SOON_S
         assert player.error is None
@@ -207,19 +209,19 @@ class TestFrozenCamera:
         with RtspServer({"cam": Play(clips / "num.mp4", sound=False)}) as server:
             yield server
 
-    @pytest.mark.parametrize("transport", ["tcp", "udp"])
-    def test_a_stop_ends_the_read(self, server: RtspServer, transport: Transport) -> None:
+    @pytest.mark.parametrize("reader", READERS)
+    def test_a_stop_ends_the_read(self, server: RtspServer, reader: str) -> None:
         before = descriptors()
-        with Player(RtspSource(server.url("cam"), transport=transport, limits=LONG)) as player:
+        with Player(camera(server.url("cam"), reader, LONG)) as player:
             player.until(3)
             server.freeze()
             assert player.stop() < SOON_S
             assert descriptors() == before
         assert player.error is None
 
-    @pytest.mark.parametrize("transport", ["tcp", "udp"])
-    def test_the_limit_ends_the_read(self, server: RtspServer, transport: Transport) -> None:
-        with Player(RtspSource(server.url("cam"), transport=transport, limits=Limits(5, 0.6))) as player:
+    @pytest.mark.parametrize("reader", READERS)
+    def test_the_limit_ends_the_read(self, server: RtspServer, reader: str) -> None:
+        with Player(camera(server.url("cam"), reader, Limits(5, 0.6))) as player:
             player.until(3)
             server.freeze()
             player.until_ended(2.6)
@@ -227,8 +229,9 @@ class TestFrozenCamera:
         assert "0.6 s" in str(player.error)
         assert not player.error.permanent
 
-    def test_another_camera_does_not_notice(self, server: RtspServer) -> None:
-        with Player(RtspSource(server.url("cam"), limits=LONG)) as one, Player(RtspSource(server.url("cam"))) as other:
+    @pytest.mark.parametrize("reader", READERS)
+    def test_another_camera_does_not_notice(self, server: RtspServer, reader: str) -> None:
+        with Player(camera(server.url("cam"), reader, LONG)) as one, Player(camera(server.url("cam"), reader)) as other:
             one.until(2)
             other.until(2)
             one.stop()

@@ -14,7 +14,6 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture, Picture, StreamInfo
 from pipelines.sources.opening import Limits
 from pipelines.sources.reconnect import Reconnect, RetryOptions
-from pipelines.sources.rtsp import RtspSource, Transport
 from pipelines.sources.source import Watch
 from tests.media import grey
 from tests.servers import Play, RtspServer
@@ -183,14 +182,14 @@ def server(clips: Path) -> Iterator[RtspServer]:
         yield server
 
 
-def _retried(server: RtspServer, transport: Transport = "tcp") -> Reconnect:
-    return Reconnect(lambda: RtspSource(server.url("cam"), transport=transport, limits=Limits(2, 0.8)), RetryOptions(0.05, 0.1))
+def _retried(server: RtspServer, reader: str) -> Reconnect:
+    return Reconnect(lambda: camera(server.url("cam"), reader, Limits(2, 0.8)), RetryOptions(0.05, 0.1))
 
 
-@pytest.mark.parametrize("transport", ["tcp", "udp"])
-def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServer, transport: Transport) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServer, reader: str) -> None:
     before = descriptors() - 2  # the pipes to a server that runs, which it does not at the end
-    with Player(_retried(server, transport)) as player:
+    with Player(_retried(server, reader)) as player:
         player.until(3)
         server.kill()
         player.ears.until_interrupted()
@@ -214,8 +213,9 @@ def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServ
         assert clean == [(clean[0] + k) % 100 for k in range(len(clean))] if clean else True
 
 
-def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer) -> None:
-    with Player(_retried(server)) as player:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer, reader: str) -> None:
+    with Player(_retried(server, reader)) as player:
         player.until(3)
         server.freeze()
         player.ears.until_interrupted()
@@ -228,9 +228,10 @@ def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer) -
     assert all(np.isfinite(c.arrived_s) for c in player.captures)
 
 
-def test_a_camera_that_is_not_there_yet(server: RtspServer) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_camera_that_is_not_there_yet(server: RtspServer, reader: str) -> None:
     server.kill()
-    with Player(_retried(server)) as player:
+    with Player(_retried(server, reader)) as player:
         player.ears.until_interrupted(2)
         server.restart()
         assert player.until(1)[0].session == 0

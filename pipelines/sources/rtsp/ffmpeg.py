@@ -1,4 +1,4 @@
-"""Cameras over RTSP, read with FFmpeg.
+"""Cameras over RTSP, read with FFmpeg: for what the native client does not speak.
 
 Its demuxer hands a picture out when the next one begins: one frame period that no clock in here can see. The options
 keep it from adding more. They were tried one by one on a 720p 25 fps camera, age of the decoded picture, p50 / p99 in ms:
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Literal
 
 import av.logging
 
@@ -18,28 +17,28 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.opening import Limits, opened
+from pipelines.sources.opening import opened
+from pipelines.sources.rtsp.options import RtspOptions
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
-Transport = Literal["tcp", "udp"]
 LOST = ("missed", "RTP: dropping")
 """Words of FFmpeg's log line about packets that never came: the only place where it says so."""
 
 
-class RtspSource:
+class FfmpegRtsp:
     """One session with a camera; it ends with SourceError when the camera goes away or shows nothing for the read limit."""
 
     live = True
 
-    def __init__(self, url: str, *, transport: Transport = "tcp", limits: Limits | None = None) -> None:
+    def __init__(self, url: str, options: RtspOptions) -> None:
         self._url = url
-        self._transport = transport
-        self._limits = limits or Limits()
+        self._options = options
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        limits = self._options.limits
         options = {
-            "rtsp_transport": self._transport,
+            "rtsp_transport": self._options.transport,
             # Without nobuffer, which throws away what was read while probing: the first key picture, when the camera
             # begins with one. Nothing is probed for, so that nothing waits in that buffer.
             "analyzeduration": "0",
@@ -47,14 +46,14 @@ class RtspSource:
             # Reordering would hold back each packet for a while; a late one is a lost one.
             "reorder_queue_size": "0",
             "max_delay": "0",
-            "timeout": str(int(1e6 * self._limits.read_s)),
+            "timeout": str(int(1e6 * limits.read_s)),
         }
         # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a
         # client that leaves one of its tracks out.
         _listen_for_losses()
         with (
             av.logging.Capture(local=True) as lines,
-            opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream),
+            opened(self._url, stop=stop, limits=limits, options=options) as (container, stream),
         ):
             info = stream_info(stream)
 
@@ -65,7 +64,7 @@ class RtspSource:
 
             yield from decoded(
                 container.demux(), stream, stop=stop, watch=watch, info=info, gaps=gaps,
-                timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
+                timeline=Timeline(info, leaps=False), silence_s=limits.read_s,
             )  # fmt: skip
         if not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the camera ended the stream")
