@@ -99,9 +99,9 @@ class Login:
         """The schemes of a server that offers none that is understood."""
 
     @property
-    def known(self) -> bool:
-        """Whether there are credentials at all."""
-        return self._credentials is not None
+    def tried(self) -> bool:
+        """Whether the credentials themselves were refused, since a request last succeeded."""
+        return self._failures > 0
 
     def header(self, method: str, uri: str) -> str | None:
         """The Authorization header of the next request; None as long as nobody asked for one."""
@@ -121,6 +121,7 @@ class Login:
 
     def refused(self, headers: Iterable[str]) -> bool:
         """The last request was answered with 401 and these challenges: whether it is worth asking again."""
+        self.unspoken = ""
         offered = challenges(headers)
         best = max(offered, key=lambda c: c.strength, default=None)
         if best is None or best.strength < 0:

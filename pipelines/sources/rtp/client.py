@@ -1,7 +1,7 @@
 """An RTSP client for one camera (RFC 2326; TLS as in RFC 7826): it opens a session and hands out the packets of its video.
 
-Written by hand on non-blocking sockets: a source is one thread, which a stop must be able to end within 100 ms, and the
-libraries there are want an event loop, or threads, of their own.
+Written on plain sockets rather than with a library: a source is one thread, which a stop must end within 100 ms, and which
+decodes between two reads. aiortsp, which was tried first, wants an asyncio loop in each of these threads, and is LGPL.
 """
 
 from __future__ import annotations
@@ -208,8 +208,9 @@ class RtspClient:
 
     def _answered(self, session: Session, response: Response) -> None:
         """The answer to a keep-alive. One that is refused for good is none of the picture's business: the stream may go on."""
-        if not answers(response, self._kept):
+        if not self._kept or not answers(response, self._kept):
             return
+        self._kept = 0
         if session.dialogue.settle(response):
             self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
         elif response.status >= 400 and response.status != 401 and session.keep_method != "OPTIONS":

@@ -112,7 +112,7 @@ class Handshake:
 
     def _learn_methods(self) -> None:
         response = self._ask("OPTIONS", self._session.target.uri)
-        if response.status == 401 and self._login.known:
+        if response.status == 401 and self._login.tried:
             raise self._refusal(response, "OPTIONS")  # asking on would be one more wrong try, and some cameras count
         if "GET_PARAMETER" in ",".join(response.headers.all("Public")).upper():
             self._session.keep_method = "GET_PARAMETER"
@@ -155,7 +155,8 @@ class Handshake:
         """:raises SourceError: if the server answered with another transport than it was asked for."""
         if found.multicast:
             raise Unsupported("the camera sends to a multicast group")
-        if found.ports and not found.channels if self._transport == "tcp" else found.channels:
+        over_udp = found.ports is not None and found.channels is None
+        if over_udp if self._transport == "tcp" else found.channels is not None:
             raise self._wrong_transport()
 
     def _play(self, track: Track) -> None:

@@ -137,8 +137,10 @@ def test_client_nonces_are_random() -> None:
 
 def test_a_wrong_password_is_tried_once() -> None:
     login = _login(MD5)
+    assert not login.tried
     login.header("DESCRIBE", "u")
     assert not login.refused([MD5])
+    assert login.tried
 
 
 def test_stale_gives_one_more_try_with_the_new_nonce() -> None:
@@ -164,7 +166,7 @@ def test_without_credentials_nobody_is_asked_twice() -> None:
     login = Login(None)
     login.header("DESCRIBE", "u")
     assert not login.refused([MD5])
-    assert not login.known
+    assert not login.tried
 
 
 @pytest.mark.parametrize(
