@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.sources.rtp.url import Credentials
+from pipelines.sources.rtp.url import Credentials, printable
 
 HASHES: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),
@@ -125,7 +125,7 @@ class Login:
         offered = challenges(headers)
         best = max(offered, key=lambda c: c.strength, default=None)
         if best is None or best.strength < 0:
-            self.unspoken = ", ".join(dict.fromkeys(c.scheme for c in offered))[:60]
+            self.unspoken = printable(", ".join(dict.fromkeys(c.scheme for c in offered))[:60])
             return False
         if self._credentials is None:
             return False

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipelines.errors import SourceError
 from pipelines.sources.rtp.message import ProtocolError
-from pipelines.sources.rtp.url import SCHEME, visible, without_user
+from pipelines.sources.rtp.url import SCHEME, printable, visible, without_user
 
 Codec = Literal["h264", "hevc"]
 CODECS: dict[str, Codec] = {"H264": "h264", "H265": "hevc", "HEVC": "hevc"}
@@ -135,7 +135,7 @@ def _sections(sdp: bytes) -> list[_Section]:
         raise ProtocolError(f"the description has more than {MAX_LINES} lines, or one of more than {MAX_LINE >> 10} KiB")
     sections = [_Section()]
     for line in lines:
-        kind, _, value = line.strip().partition("=")
+        kind, _, value = printable(line).strip().partition("=")
         if kind == "m":
             sections.append(_Section(value.strip()))
         elif kind == "c":

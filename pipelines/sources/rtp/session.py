@@ -16,7 +16,7 @@ from pipelines.sources.rtp.dialogue import Dialogue, answers
 from pipelines.sources.rtp.message import ProtocolError, Response
 from pipelines.sources.rtp.sdp import Track, Unsupported, video_track
 from pipelines.sources.rtp.transport import TIMEOUT_S, Setup, agreed
-from pipelines.sources.rtp.url import Target, join, visible, without_user
+from pipelines.sources.rtp.url import Target, join, printable, visible, without_user
 from pipelines.sources.rtp.waiting import Deadline
 
 Transport = Literal["tcp", "udp"]
@@ -180,7 +180,7 @@ class Handshake:
             return SourceError(text, permanent=True, denied=True)
         if status in WORDS:
             return SourceError(WORDS[status], permanent=status in REFUSED, denied=status in (401, 403))
-        reason = "".join(c for c in response.reason if c.isprintable())[:60]
+        reason = printable(response.reason[:60])
         return SourceError(f"the camera answered {method} with {status} {reason}".rstrip())
 
     def _wrong_transport(self) -> SourceError:

@@ -55,7 +55,12 @@ class Target:
 def display(url: str) -> str:
     """What people see of a URL, whatever it holds."""
     # Cut when the password is out: its end may lie beyond the cut.
-    return CONTROL.sub("?", shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
+    return printable(shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
+
+
+def printable(text: str) -> str:
+    """A server's text as it may stand on a terminal: with blanks for what would move the cursor."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def parse(url: str) -> Target:

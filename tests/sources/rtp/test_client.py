@@ -746,7 +746,7 @@ def test_hostile_servers_end_in_documented_errors() -> None:
 
     opened, errors = 0, []
     with Scripted(mutated) as server:
-        for _ in range(150):
+        for _ in range(100):
             try:
                 with _client(server, "u:p", transport=chance.choice(["tcp", "udp"]), limits=Limits(0.05, 0.05)) as client:
                     opened += 1

@@ -120,6 +120,7 @@ def test_the_aggregate(session: str, aggregate: str, control: str) -> None:
         (("a=rtpmap:96 H265/90000", "a=fmtp:96 sprop-max-don-diff=1"), "sprop-max-don-diff"),
         ((H264, "c=IN IP4 232.1.2.3/127"), "232.1.2.3"),
         ((H264, "c=IN IP6 ff15::101"), "ff15::101"),
+        (("a=rtpmap:96 \x1b[2JX\u202e/90000",), r"sends \[2JX;"),
     ],
 )
 def test_what_is_not_spoken(lines: tuple[str, ...], why: str) -> None:

@@ -66,7 +66,8 @@ def test_a_user_cannot_bring_headers() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [f"rtsp://u:{SECRET}@h/x", f"rtsp:u:{SECRET}@h", f"rtsp://u:{'x' * 9000}{SECRET}@h", f"rtsp://u:{SECRET}\r\n@[h/x", SECRET],
+    [f"rtsp://u:{SECRET}@h/x", f"rtsp:u:{SECRET}@h", f"rtsp://u:{'x' * 9000}{SECRET}@h", f"rtsp://u:{SECRET}\r\n@[h/x", SECRET,
+     "rtsp://h/\x1b[2J\u202e\x85"],
 )  # fmt: skip
 def test_what_people_see(url: str) -> None:
     assert SECRET not in display(url)
