@@ -19,7 +19,7 @@ from pipelines.sources.rtp.connection import HungUp
 from pipelines.sources.rtp.dial import connect
 from pipelines.sources.rtp.dialogue import Dialogue, answers
 from pipelines.sources.rtp.message import Interleaved, Response
-from pipelines.sources.rtp.packet import Packet
+from pipelines.sources.rtp.received import Received
 from pipelines.sources.rtp.sdp import Track
 from pipelines.sources.rtp.session import Handshake, Moved, Session
 from pipelines.sources.rtp.url import Target, display, parse
@@ -97,7 +97,7 @@ class RtspClient:
         assert self._session is not None
         self._keep_at = self._clock() + self._session.keep_s
 
-    def receive(self, timeout_s: float) -> list[Packet]:
+    def receive(self, timeout_s: float) -> list[Received]:
         """Packets as soon as there are some, in order; [] after at most `timeout_s`, or when the stop is set.
 
         Sends keep-alives and answers the server's requests meanwhile.
@@ -174,11 +174,11 @@ class RtspClient:
             self._keep_at = now_s + session.keep_s
             self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
 
-    def _take(self, session: Session, wait_s: float) -> list[Packet]:
+    def _take(self, session: Session, wait_s: float) -> list[Received]:
         """Wait, and take what has come; what went wrong comes out when nothing is left before it."""
         if self._error is not None:
             raise self._error
-        packets: list[Packet] = []
+        packets: list[Received] = []
         media = session.datagrams[0] if session.datagrams else None
         try:
             if wait_s > 0:
@@ -197,14 +197,14 @@ class RtspClient:
                 raise self._error from None
         return packets
 
-    def _sort(self, session: Session, packets: list[Packet]) -> None:
+    def _sort(self, session: Session, packets: list[Received]) -> None:
         """Packets of the connection to `packets`, answers to where they belong."""
         now_s = self._clock()
         for item in session.dialogue.items():
             if isinstance(item, Response):
                 self._answered(session, item)
             elif (kind := session.channels.get(item.channel)) is not None:
-                packets.append(Packet(kind, item.data, now_s))
+                packets.append(Received(kind, item.data, now_s))
 
     def _answered(self, session: Session, response: Response) -> None:
         """The answer to a keep-alive. One that is refused for good is none of the picture's business: the stream may go on."""

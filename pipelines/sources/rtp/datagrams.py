@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.packet import Packet
+from pipelines.sources.rtp.received import Received
 
 TRIES = 64
 """For an even port whose next one is free, too."""
@@ -33,13 +33,18 @@ class Datagrams:
     """
 
     def __init__(
-        self, family: socket.AddressFamily, local: tuple[object, ...], clock: Callable[[], float] = time.monotonic
+        self,
+        family: socket.AddressFamily,
+        local: tuple[object, ...],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        buffer: int = RECEIVE_BUFFER,
     ) -> None:
         self._clock = clock
         self._view = memoryview(bytearray(DATAGRAM))
         self._servers: set[str] = set()
         self._remote: tuple[tuple[object, ...], tuple[object, ...]] | None = None
-        self.rtp, self.rtcp = _pair(family, local)
+        self.rtp, self.rtcp = _pair(family, local, buffer)
         self.port = int(self.rtp.getsockname()[1])
         """Of RTP; RTCP has the next."""
 
@@ -64,14 +69,14 @@ class Datagrams:
             with contextlib.suppress(OSError):
                 one.sendto(data, address)
 
-    def receive(self) -> list[Packet]:
+    def receive(self) -> list[Received]:
         """What is waiting: reports, then media in the order in which it came. Does not wait."""
-        packets: list[Packet] = []
+        packets: list[Received] = []
         self._drain(self.rtcp, "rtcp", MOST_RTCP, packets)
         self._drain(self.rtp, "rtp", MOST_RTP, packets)
         return packets
 
-    def _drain(self, one: socket.socket, kind: Literal["rtp", "rtcp"], most: int, packets: list[Packet]) -> None:
+    def _drain(self, one: socket.socket, kind: Literal["rtp", "rtcp"], most: int, packets: list[Received]) -> None:
         for _ in range(most):
             try:
                 size, sender = one.recvfrom_into(self._view)
@@ -80,7 +85,7 @@ class Datagrams:
             except OSError:
                 continue  # an ICMP message about something that was sent
             if size and _plain(sender[0]) in self._servers:
-                packets.append(Packet(kind, bytes(self._view[:size]), self._clock()))
+                packets.append(Received(kind, bytes(self._view[:size]), self._clock()))
 
     def send_rtcp(self, data: bytes) -> None:
         """Send a report to the server's RTCP port; nothing without one, and nothing is said if it gets lost."""
@@ -94,13 +99,13 @@ class Datagrams:
         self.rtcp.close()
 
 
-def _pair(family: socket.AddressFamily, local: tuple[object, ...]) -> tuple[socket.socket, socket.socket]:
+def _pair(family: socket.AddressFamily, local: tuple[object, ...], buffer: int) -> tuple[socket.socket, socket.socket]:
     for _ in range(TRIES):
         pair = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(2)]
         try:
             for one in pair:
                 one.setblocking(False)
-            pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             pair[0].bind((local[0], 0, *local[2:]))
             port = int(pair[0].getsockname()[1])
             if port % 2 == 0:

@@ -11,7 +11,7 @@ from typing import Literal
 from pipelines.errors import SourceError
 from pipelines.sources.opening import REFUSED
 from pipelines.sources.rtp.auth import Login
-from pipelines.sources.rtp.datagrams import Datagrams
+from pipelines.sources.rtp.datagrams import RECEIVE_BUFFER, Datagrams
 from pipelines.sources.rtp.dialogue import Dialogue, answers
 from pipelines.sources.rtp.message import ProtocolError, Response
 from pipelines.sources.rtp.sdp import Track, Unsupported, video_track
@@ -135,7 +135,9 @@ class Handshake:
         self._tracks += 1
         place = f"RTP/AVP/TCP;unicast;interleaved={first}-{first + 1}"
         if self._transport == "udp":
-            pair = Datagrams(dialogue.connection.socket.family, dialogue.connection.local, self._clock)
+            # Nobody reads what is passed over: it may fill the smallest buffer there is.
+            connection, buffer = dialogue.connection, RECEIVE_BUFFER if needed else 0
+            pair = Datagrams(connection.socket.family, connection.local, self._clock, buffer=buffer)
             session.datagrams.append(pair)
             place = f"RTP/AVP;unicast;client_port={pair.port}-{pair.port + 1}"
         response = self._ask("SETUP", control, {"Transport": place})

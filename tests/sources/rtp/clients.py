@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.sources.rtp.client import RtspClient
-from pipelines.sources.rtp.packet import Packet
+from pipelines.sources.rtp.received import Received
 from tests.sources.play import descriptors
 
 SECRET = "geh3im"
@@ -47,9 +47,9 @@ def nothing_open() -> Iterator[None]:
     assert descriptors() == before
 
 
-def received(client: RtspClient, count: int) -> list[Packet]:
+def received(client: RtspClient, count: int) -> list[Received]:
     """So many packets, and what came with the last of them."""
-    packets: list[Packet] = []
+    packets: list[Received] = []
     for _ in range(2000):
         packets += client.receive(0.05)
         if len(packets) >= count:

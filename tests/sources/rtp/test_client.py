@@ -88,6 +88,15 @@ class TestOpen:
             assert both[1].headers["transport"].endswith("interleaved=2-3")
             assert both[1].headers["session"] == "1"
 
+    def test_all_tracks_over_udp(self) -> None:
+        with Scripted(camera()) as server, _client(server, transport="udp", all_tracks=True) as client:
+            ports = [int(re.findall(r"\d+", one.headers["transport"])[0]) for one in server.asked if one.method == "SETUP"]
+            assert len(set(ports)) == 2
+            with socket.socket(type=socket.SOCK_DGRAM) as sender:
+                for port in reversed(ports):
+                    sender.sendto(b"%d" % port, ("127.0.0.1", port))
+                assert [one.data for one in received(client, 1)] == [b"%d" % ports[0]]
+
     @pytest.mark.parametrize("status", [400, 404, 405, 500, 501])
     def test_a_server_that_does_not_know_options(self, status: int) -> None:
         with Scripted(camera(OPTIONS=lambda asked: reply(asked, status))) as server, _client(server):

@@ -11,7 +11,7 @@ import pytest
 from pipelines.errors import SourceError
 from pipelines.sources.opening import Limits
 from pipelines.sources.rtp.client import RtspClient
-from pipelines.sources.rtp.packet import Packet
+from pipelines.sources.rtp.received import Received
 from pipelines.sources.rtp.sdp import Unsupported
 from pipelines.sources.rtp.session import Transport
 from tests.servers import PatternSpec, RtspServer
@@ -43,9 +43,9 @@ def _client(url: str, transport: Transport = "tcp") -> RtspClient:
     return RtspClient(url, transport=transport, stop=threading.Event(), limits=Limits(20, 5))
 
 
-def _watched(client: RtspClient) -> list[Packet]:
+def _watched(client: RtspClient) -> list[Received]:
     """What comes until there are 50 packets of media and a report."""
-    packets: list[Packet] = []
+    packets: list[Received] = []
     for _ in range(2000):
         packets += client.receive(0.05)
         if sum(p.kind == "rtp" for p in packets) >= 50 and any(p.kind == "rtcp" for p in packets):
@@ -53,7 +53,7 @@ def _watched(client: RtspClient) -> list[Packet]:
     raise AssertionError(f"{len(packets)} packets")
 
 
-def _plausible(packets: list[Packet], payload_type: int) -> None:
+def _plausible(packets: list[Received], payload_type: int) -> None:
     media = [p.data for p in packets if p.kind == "rtp"]
     assert {data[0] >> 6 for data in media} == {2}
     assert {data[1] & 0x7F for data in media} == {payload_type}

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
+class Received:
     """One RTP or RTCP packet as it came from the network, unparsed."""
 
     kind: Literal["rtp", "rtcp"]
