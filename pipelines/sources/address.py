@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit, urlunsplit
 
+from pipelines.errors import SourceError
+
 SECRET = re.compile(r"(?i)(pass|pwd|token|secret|auth|key|sig|user|account)")
 
 
@@ -25,6 +27,12 @@ def shown(address: str) -> str:
         name, sep, value = pair.partition("=")
         fields.append(name + sep + ("***" if value and SECRET.search(name) else value))
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "&".join(fields), ""))
+
+
+def about(name: str, error: SourceError) -> SourceError:
+    """The same error, with what it is about before it."""
+    error.args = (f"{name}: {error}",)
+    return error
 
 
 def without(address: str, text: str) -> str:

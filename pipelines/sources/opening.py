@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,13 +17,20 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
-from pipelines.sources.address import shown
+from pipelines.sources.address import about, shown
+from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 
+REFUSED = {
+    401: "401: user or password is missing or wrong",
+    403: "403: access is forbidden for this user",
+    404: "404: there is no such stream on that server",
+}
+"""Status codes, of HTTP and RTSP alike, that no retry can mend."""
 PERMANENT: dict[type[Exception], str] = {
-    av.error.HTTPUnauthorizedError: "401: user or password is missing or wrong",
-    av.error.HTTPForbiddenError: "403: access is forbidden for this user",
-    av.error.HTTPNotFoundError: "404: there is no such stream on that server",
+    av.error.HTTPUnauthorizedError: REFUSED[401],
+    av.error.HTTPForbiddenError: REFUSED[403],
+    av.error.HTTPNotFoundError: REFUSED[404],
     av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
     av.error.DemuxerNotFoundError: "the format is unknown",
 }
@@ -59,7 +65,8 @@ def opened(
         began_s = time.monotonic()
         try:
             if remote:
-                _find_host(address, name)
+                # FFmpeg does not say so when it is the host's name that nobody knows.
+                addresses(urlsplit(address).hostname, None)
             container = av.open(
                 file if file is not None else address,
                 format=format,
@@ -67,6 +74,8 @@ def opened(
                 timeout=(limits.open_s, limits.read_s),
                 metadata_errors="replace",
             )
+        except SourceError as error:
+            raise about(name, error) from None
         except (OSError, av.error.FFmpegError, ValueError) as error:
             # An open that was interrupted by its time limit ends as invalid data, too.
             late = time.monotonic() - began_s >= limits.open_s
@@ -88,19 +97,6 @@ def _close(container: InputContainer) -> None:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()
     container.close()
-
-
-def _find_host(address: str, name: str) -> None:
-    """FFmpeg does not say so when it is the host's name that nobody knows.
-
-    :raises SourceError: then; permanent, unless it is the name server that did not answer.
-    """
-    host = urlsplit(address).hostname
-    try:
-        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        again = error.errno == socket.EAI_AGAIN
-        raise SourceError(f"{name}: the host {host!r} is not known ({error.strerror})", permanent=not again) from None
 
 
 def best_video(container: InputContainer, name: str) -> VideoStream:

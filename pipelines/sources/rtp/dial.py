@@ -1,0 +1,102 @@
+"""How a connection to a camera comes about: its host's addresses one after the other, and TLS for rtsps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+
+from pipelines.errors import SourceError
+from pipelines.sources.host import Resolved, addresses
+from pipelines.sources.rtp.connection import Connection, HungUp
+from pipelines.sources.rtp.url import Target
+from pipelines.sources.rtp.waiting import Deadline, Stopped, ready
+
+MAX_ADDRESSES = 8
+"""Of one host that are tried."""
+UNVERIFIED = "--no-tls-verify turns the check off"
+
+
+def connect(target: Target, deadline: Deadline, *, verify_tls: bool = True) -> Connection:
+    """Connect to the first of the host's addresses that answers, and shake hands for rtsps.
+
+    The resolver blocks as long as it does; all else ends with the deadline or the stop.
+
+    :raises SourceError: if none answers; permanent for an unknown host and for a certificate that does not hold.
+    """
+    deadline.slice_s()
+    found = addresses(target.host, target.port)[:MAX_ADDRESSES]
+    error = SourceError("the host has no address")
+    for k, resolved in enumerate(found):
+        try:
+            plain = _dialled(resolved, deadline.part(len(found) - k))
+            break
+        except Stopped:
+            raise
+        except SourceError as caught:
+            error = caught
+    else:
+        raise error
+    try:
+        if target.scheme == "rtsps":
+            plain = _encrypted(plain, target.host, deadline, verify=verify_tls)
+        return Connection(plain)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _dialled(resolved: Resolved, deadline: Deadline) -> socket.socket:
+    family, address = resolved
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        # Requests are small, and nobody gains by waiting for more of them.
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = one.connect_ex(address)
+        while code in (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
+            if ready((), (one,), deadline.slice_s()):
+                code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                break
+        if code:
+            raise SourceError(os.strerror(code))
+        return one
+    except OSError as error:
+        one.close()
+        raise SourceError(error.strerror or type(error).__name__) from None
+    except BaseException:
+        one.close()
+        raise
+
+
+def _encrypted(plain: socket.socket, host: str, deadline: Deadline, *, verify: bool) -> ssl.SSLSocket:
+    """Shake hands in slices; the plain socket belongs to the result, and is closed with an error."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    secure: ssl.SSLSocket | None = None
+    try:
+        secure = context.wrap_socket(plain, server_hostname=host.partition("%")[0], do_handshake_on_connect=False)
+        while True:
+            try:
+                secure.do_handshake()
+                return secure
+            except ssl.SSLWantReadError:
+                ready((secure,), (), deadline.slice_s())
+            except ssl.SSLWantWriteError:
+                ready((), (secure,), deadline.slice_s())
+    except BaseException as error:
+        (secure or plain).close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the server's certificate does not hold: {error.verify_message.rstrip('.')}; {UNVERIFIED}"
+            raise SourceError(why, permanent=True) from None
+        if isinstance(error, ssl.SSLError):
+            raise SourceError(f"no TLS connection ({error.reason or 'it was ended'})") from None
+        if isinstance(error, OSError):
+            raise HungUp("the camera hung up while TLS began") from None
+        if isinstance(error, ValueError):  # as a host's name that no certificate can hold
+            raise SourceError(f"{host!r} is not the name of a host", permanent=True) from None
+        raise

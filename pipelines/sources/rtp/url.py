@@ -1,0 +1,136 @@
+"""RTSP URLs: where to connect, what to ask for, and in whose name. User and password are kept apart from the start."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
+
+from pipelines.errors import SourceError
+from pipelines.sources.address import shown
+
+PORTS = {"rtsp": 554, "rtsps": 322}
+"""RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""
+MAX_URL = 4096
+"""Characters, of a URL that is given or that a server names."""
+MAX_SHOWN = 200
+"""Characters of it in an error."""
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who asks, percent-decoded; neither half stands in the repr."""
+
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed URL. `uri` is what stands in requests: without user information and fragment, in visible ASCII."""
+
+    scheme: Literal["rtsp", "rtsps"]
+    host: str
+    port: int
+    uri: str
+    credentials: Credentials | None = None
+
+    def moved(self, location: str) -> Target:
+        """Where a redirect leads. The credentials go along to the same host only, and never from TLS to plain text.
+
+        :raises SourceError: if that is no RTSP address; permanent.
+        """
+        try:
+            target = parse(join(self.uri, location))
+        except SourceError as error:
+            raise SourceError(f"redirected to {display(location)}: {error}", permanent=True) from None
+        safe = target.host == self.host and not (self.scheme == "rtsps" and target.scheme == "rtsp")
+        return replace(target, credentials=target.credentials or (self.credentials if safe else None))
+
+
+def display(url: str) -> str:
+    """What people see of a URL, whatever it holds."""
+    # Cut when the password is out: its end may lie beyond the cut.
+    return printable(shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
+
+
+def printable(text: str) -> str:
+    """A server's text as it may stand on a terminal: with blanks for what would move the cursor."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def parse(url: str) -> Target:
+    """A URL as a person or a server gives it.
+
+    :raises SourceError: if it is malformed or not RTSP; permanent.
+    """
+    if len(url) > MAX_URL or CONTROL.search(url):
+        raise _malformed(f"it is longer than {MAX_URL} characters, or holds control characters")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        # Of the standard library's texts only the one about the range cannot quote a part of a password.
+        why = "the port is not within 1-65535" if "range" in str(error) else "host or port are malformed"
+        raise _malformed(f"{why}; / ? # @ in a password are written as %2F %3F %23 %40") from None
+    scheme = parts.scheme.lower()
+    if scheme not in PORTS:
+        raise _malformed("rtsp:// or rtsps:// is needed")
+    if not host or any(c.isspace() for c in host):
+        raise _malformed("it names no host")
+    if port == 0:
+        raise _malformed("the port is not within 1-65535")
+    place = _ascii_host(host) + (f":{port}" if port else "")
+    uri = visible(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
+    # A zone (fe80::1%25eth0, RFC 6874) means something on this machine only.
+    host = host.replace("%25", "%") if ":" in host else host
+    return Target(scheme, host, port or PORTS[scheme], uri, _credentials(parts.netloc))  # type: ignore[arg-type]
+
+
+def join(base: str, reference: str) -> str:
+    """The absolute form of a URL that a header of the answer to `base` names."""
+    reference = reference.strip()
+    if not reference or SCHEME.match(reference):
+        return reference or base
+    root = "/".join(base.split("/", 3)[:3])
+    return root + reference if reference.startswith("/") else base.rpartition("/")[0] + "/" + reference
+
+
+def visible(uri: str) -> str:
+    """The URI with everything percent-encoded that would end it, or a line, in a request. What is encoded stays so."""
+    return quote(uri, safe=VISIBLE)
+
+
+def without_user(uri: str) -> str:
+    """An absolute URI of a server without the user information that some put there."""
+    scheme, _, rest = uri.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def _ascii_host(host: str) -> str:
+    if ":" in host:
+        return f"[{host.partition('%')[0]}]"
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        raise _malformed("the host's name has a form that no host has") from None
+
+
+def _credentials(netloc: str) -> Credentials | None:
+    who, at, _ = netloc.rpartition("@")
+    if not at:
+        return None
+    user, _, password = who.partition(":")
+    found = Credentials(unquote(user), unquote(password))
+    if CONTROL.search(found.user):
+        raise _malformed("the user's name holds control characters")
+    return found
+
+
+def _malformed(why: str) -> SourceError:
+    return SourceError(f"the address is malformed: {why}", permanent=True)

@@ -1,0 +1,58 @@
+"""Waiting that ends: with the socket, with a deadline, or with the stop."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pipelines.errors import SourceError
+
+SLICE_S = 0.05
+"""The longest wait without a look at the stop."""
+
+
+class Stopped(SourceError):
+    """The stop was set: nobody waits for the reason."""
+
+
+class Deadline:
+    """Until when something must be done, by the client's clock, unless the stop comes first."""
+
+    def __init__(self, limit_s: float, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_s = limit_s
+        self._stop = stop
+        self._clock = clock
+        self._end_s = clock() + limit_s
+
+    def slice_s(self) -> float:
+        """How long to wait now, at most SLICE_S.
+
+        :raises Stopped: if the stop is set.
+        :raises SourceError: if the time is over.
+        """
+        if self._stop.is_set():
+            raise Stopped("stopped")
+        left_s = self._end_s - self._clock()
+        if left_s <= 0:
+            raise SourceError(f"nothing came within {self._limit_s:g} s")
+        return min(left_s, SLICE_S)
+
+    def part(self, shares: int) -> Deadline:
+        """A deadline after that share of what is left."""
+        left_s = max(self._end_s - self._clock(), 0)
+        part = Deadline(self._limit_s, self._stop, self._clock)
+        part._end_s = self._clock() + left_s / shares
+        return part
+
+
+def ready(readers: Sequence[socket.socket], writers: Sequence[socket.socket], timeout_s: float) -> bool:
+    """Wait until one of the sockets can go on, or failed; whether one can."""
+    if not hasattr(select, "poll"):
+        return any(select.select(readers, writers, [*readers, *writers], timeout_s))
+    poll = select.poll()  # unlike select it takes descriptors above 1023
+    for one in {*readers, *writers}:
+        poll.register(one, (select.POLLIN if one in readers else 0) | (select.POLLOUT if one in writers else 0))
+    return bool(poll.poll(timeout_s * 1000))

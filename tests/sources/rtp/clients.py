@@ -1,0 +1,57 @@
+"""What the tests of the RTSP client share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pipelines.sources.rtp.client import RtspClient
+from pipelines.sources.rtp.received import Received
+from tests.sources.play import descriptors
+
+SECRET = "geh3im"
+
+
+class Clock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Stopping(Clock):
+    """Sets the stop when it is asked for the time so often: in the midst of a wait, whatever the machine's pace."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.stop = threading.Event()
+        self._left = times
+
+    def __call__(self) -> float:
+        self._left -= 1
+        if self._left == 0:
+            self.stop.set()
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def nothing_open() -> Iterator[None]:
+    """Every test ends with the descriptors that it began with."""
+    before = descriptors()
+    yield
+    assert descriptors() == before
+
+
+def received(client: RtspClient, count: int) -> list[Received]:
+    """So many packets, and what came with the last of them."""
+    packets: list[Received] = []
+    for _ in range(2000):
+        packets += client.receive(0.05)
+        if len(packets) >= count:
+            return packets
+    raise AssertionError(f"{len(packets)} packets")
