@@ -24,7 +24,7 @@ from pipelines.sources.source import Source
 from pipelines.sources.synthetic import FIRST, Synthetic, SyntheticSource
 from tests.servers import RtspServer
 from tests.servers.peers import HttpFiles
-from tests.sources.play import SOON_S, Ears, Player, Transmitter, descriptors, first, numbers
+from tests.sources.play import READERS, SOON_S, Ears, Player, Transmitter, camera, descriptors, first, numbers
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)

@@ -20,7 +20,7 @@ from tests.media import numbered
 from tests.servers import Play, RtspServer
 from tests.servers.peers import HttpFiles
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import Ears, descriptors, everything
+from tests.sources.play import READERS, Ears, camera, descriptors, everything
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -198,6 +198,11 @@ class TestServers:
             assert has_end(peer.url("num.mp4"), QUICK, stop)
             assert not has_end(peer.url("gone.mp4"), QUICK, stop)
         assert not has_end(f"http://127.0.0.1:{_closed_port()}/num.mp4", QUICK, stop)
+
+
+def _live(kind: str, url: str) -> Source:
+    scheme, _, client = kind.partition(" ")
+    return camera(url, f"{client} tcp") if scheme == "rtsp" else NetworkSource(url, live=True)
 
 
 class TestRtsp:

@@ -17,7 +17,7 @@ from pipelines.sources.reconnect import Reconnect, RetryOptions
 from pipelines.sources.source import Watch
 from tests.media import grey
 from tests.servers import Play, RtspServer
-from tests.sources.play import SOON_S, Ears, Player, descriptors, numbers
+from tests.sources.play import READERS, SOON_S, Ears, Player, camera, descriptors, numbers
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)

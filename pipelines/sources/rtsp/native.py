@@ -30,7 +30,7 @@ from pipelines.sources.rtp.timestamps import WRAP, Unwrapped
 from pipelines.sources.rtp.unit import AccessUnit
 from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.options import RtspOptions
-from pipelines.sources.rtsp.packet import Packet
+from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
@@ -146,7 +146,7 @@ class _Reader:
         wakes = [s for s in (self._sequence.wake_s, self._units.wake_s) if s is not None]
         return max(min([now + LONGEST_WAIT_S, *wakes]) - now, 0.0)
 
-    def _take(self, packet: Packet) -> Iterator[Capture]:
+    def _take(self, packet: Received) -> Iterator[Capture]:
         if packet.kind == "rtcp":
             self._control(packet)
             return
@@ -176,7 +176,7 @@ class _Reader:
                 packet, unit.arrived_s, damaged=damaged, captured_s=self._camera.wall_s(unit.timestamp)
             )
 
-    def _control(self, packet: Packet) -> None:
+    def _control(self, packet: Received) -> None:
         """:raises SourceError: if the camera says good-bye."""
         for item in parse_rtcp(packet.data):
             if isinstance(item, SenderReport):

@@ -14,16 +14,16 @@ from typing import Literal
 from pipelines.errors import SourceError
 from pipelines.sources.address import about
 from pipelines.sources.opening import Limits
-from pipelines.sources.rtp.auth import Login
-from pipelines.sources.rtp.connection import HungUp
-from pipelines.sources.rtp.dial import connect
-from pipelines.sources.rtp.dialogue import Dialogue, answers
-from pipelines.sources.rtp.message import Interleaved, Response
-from pipelines.sources.rtp.received import Received
-from pipelines.sources.rtp.sdp import Track
-from pipelines.sources.rtp.session import Handshake, Moved, Session
-from pipelines.sources.rtp.url import Target, display, parse
-from pipelines.sources.rtp.waiting import SLICE_S, Deadline
+from pipelines.sources.rtsp.auth import Login
+from pipelines.sources.rtsp.connection import HungUp
+from pipelines.sources.rtsp.dial import connect
+from pipelines.sources.rtsp.dialogue import Dialogue, answers
+from pipelines.sources.rtsp.message import Interleaved, Response
+from pipelines.sources.rtsp.received import Received
+from pipelines.sources.rtsp.sdp import Track
+from pipelines.sources.rtsp.session import Handshake, Moved, Session
+from pipelines.sources.rtsp.url import Target, display, parse
+from pipelines.sources.rtsp.waiting import SLICE_S, Deadline
 
 REDIRECTS = 5
 
@@ -70,6 +70,12 @@ class RtspClient:
         if self._session is None or self._session.track is None:
             raise RuntimeError("the session is not open")
         return self._session.track
+
+    @property
+    def same_host(self) -> bool:
+        """Whether the camera runs on this machine: then its clock is this one's."""
+        connection = self._session.dialogue.connection if self._session is not None else None
+        return connection is not None and connection.peer[0] == connection.local[0]
 
     def __enter__(self) -> RtspClient:
         self.open()

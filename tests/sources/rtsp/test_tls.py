@@ -11,11 +11,11 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.sources.opening import Limits
-from pipelines.sources.rtp.client import RtspClient
-from pipelines.sources.rtp.waiting import Stopped
+from pipelines.sources.rtsp.client import RtspClient
+from pipelines.sources.rtsp.waiting import Stopped
 from tests.servers.peers import SilentPeer
 from tests.servers.scripted import Scripted, camera, frame, reply
-from tests.sources.rtp.clients import SECRET, Stopping, nothing_open, received  # noqa: F401 - a fixture
+from tests.sources.rtsp.clients import SECRET, Stopping, nothing_open, received  # noqa: F401 - a fixture
 from tests.system import need
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_open")]

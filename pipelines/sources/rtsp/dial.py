@@ -9,9 +9,9 @@ import ssl
 
 from pipelines.errors import SourceError
 from pipelines.sources.host import Resolved, addresses
-from pipelines.sources.rtp.connection import Connection, HungUp
-from pipelines.sources.rtp.url import Target
-from pipelines.sources.rtp.waiting import Deadline, Stopped, ready
+from pipelines.sources.rtsp.connection import Connection, HungUp
+from pipelines.sources.rtsp.url import Target
+from pipelines.sources.rtsp.waiting import Deadline, Stopped, ready
 
 MAX_ADDRESSES = 8
 """Of one host that are tried."""

@@ -14,14 +14,14 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.sources.opening import Limits
-from pipelines.sources.rtp.client import REDIRECTS, RtspClient
-from pipelines.sources.rtp.message import ProtocolError
-from pipelines.sources.rtp.sdp import Unsupported
-from pipelines.sources.rtp.session import Transport
-from pipelines.sources.rtp.waiting import Stopped
+from pipelines.sources.rtsp.client import REDIRECTS, RtspClient
+from pipelines.sources.rtsp.message import ProtocolError
+from pipelines.sources.rtsp.sdp import Unsupported
+from pipelines.sources.rtsp.session import Transport
+from pipelines.sources.rtsp.waiting import Stopped
 from tests.servers.peers import FullBacklog, SilentPeer
 from tests.servers.scripted import HANG_UP, SDP, Asked, Reply, Script, Scripted, camera, frame, reply
-from tests.sources.rtp.clients import SECRET, Clock, Stopping, nothing_open, received  # noqa: F401 - a fixture
+from tests.sources.rtsp.clients import SECRET, Clock, Stopping, nothing_open, received  # noqa: F401 - a fixture
 
 STAGES = ("OPTIONS", "DESCRIBE", "SETUP", "PLAY")
 QUICK = Limits(10, 5)

@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.message import ProtocolError
-from pipelines.sources.rtp.sdp import MAX_LINE, Track, Unsupported, join_control, video_track
+from pipelines.sources.rtsp.message import ProtocolError
+from pipelines.sources.rtsp.sdp import MAX_LINE, Track, Unsupported, join_control, video_track
 from tests.servers.scripted import SDP
 
 BASE = "rtsp://h:554/cam/"

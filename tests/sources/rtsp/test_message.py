@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.message import (
+from pipelines.sources.rtsp.message import (
     MAX_BODY,
     MAX_HEAD,
     MAX_LINES,

@@ -10,14 +10,14 @@ from typing import Literal
 
 from pipelines.errors import SourceError
 from pipelines.sources.opening import REFUSED
-from pipelines.sources.rtp.auth import Login
-from pipelines.sources.rtp.datagrams import RECEIVE_BUFFER, Datagrams
-from pipelines.sources.rtp.dialogue import Dialogue, answers
-from pipelines.sources.rtp.message import ProtocolError, Response
-from pipelines.sources.rtp.sdp import Track, Unsupported, video_track
-from pipelines.sources.rtp.transport import TIMEOUT_S, Setup, agreed
-from pipelines.sources.rtp.url import Target, join, printable, visible, without_user
-from pipelines.sources.rtp.waiting import Deadline
+from pipelines.sources.rtsp.auth import Login
+from pipelines.sources.rtsp.datagrams import RECEIVE_BUFFER, Datagrams
+from pipelines.sources.rtsp.dialogue import Dialogue, answers
+from pipelines.sources.rtsp.message import ProtocolError, Response
+from pipelines.sources.rtsp.sdp import Track, Unsupported, video_track
+from pipelines.sources.rtsp.transport import TIMEOUT_S, Setup, agreed
+from pipelines.sources.rtsp.url import Target, join, printable, visible, without_user
+from pipelines.sources.rtsp.waiting import Deadline
 
 Transport = Literal["tcp", "udp"]
 MOVED = (301, 302, 303, 305, 307, 308)

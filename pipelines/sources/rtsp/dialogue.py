@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from pipelines.sources.rtp.auth import Login
-from pipelines.sources.rtp.connection import Connection
-from pipelines.sources.rtp.message import Headers, Interleaved, ProtocolError, Request, Response, Wire
-from pipelines.sources.rtp.waiting import Deadline
+from pipelines.sources.rtsp.auth import Login
+from pipelines.sources.rtsp.connection import Connection
+from pipelines.sources.rtsp.message import Headers, Interleaved, ProtocolError, Request, Response, Wire
+from pipelines.sources.rtsp.waiting import Deadline
 
 AGENT = "Watchline"
 ATTEMPTS = 3

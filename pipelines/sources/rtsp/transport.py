@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pipelines.sources.rtp.message import Response
+from pipelines.sources.rtsp.message import Response
 
 TIMEOUT_S = 60.0
 """Of a session whose server names none (RFC 2326, section 12.37)."""

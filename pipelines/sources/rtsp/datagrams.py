@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.received import Received
+from pipelines.sources.rtsp.received import Received
 
 TRIES = 64
 """For an even port whose next one is free, too."""

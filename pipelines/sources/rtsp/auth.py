@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.sources.rtp.url import Credentials, printable
+from pipelines.sources.rtsp.url import Credentials, printable
 
 HASHES: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),

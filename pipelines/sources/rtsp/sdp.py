@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Literal
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.message import ProtocolError
-from pipelines.sources.rtp.url import SCHEME, printable, visible, without_user
+from pipelines.sources.rtsp.message import ProtocolError
+from pipelines.sources.rtsp.url import SCHEME, printable, visible, without_user
 
 Codec = Literal["h264", "hevc"]
 CODECS: dict[str, Codec] = {"H264": "h264", "H265": "hevc", "HEVC": "hevc"}

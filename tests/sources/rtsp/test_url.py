@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.url import Credentials, Target, display, join, parse
+from pipelines.sources.rtsp.url import Credentials, Target, display, join, parse
 
 SECRET = "geh3im"
 

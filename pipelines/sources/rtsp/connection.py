@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Sequence
 
 from pipelines.errors import SourceError
-from pipelines.sources.rtp.waiting import ready
+from pipelines.sources.rtsp.waiting import ready
 
 RECEIVE_BYTES = 256 << 10
 """Of one read: more than a key picture has, so that a burst is one call."""

@@ -10,10 +10,10 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.sources.opening import Limits
-from pipelines.sources.rtp.client import RtspClient
-from pipelines.sources.rtp.received import Received
-from pipelines.sources.rtp.sdp import Unsupported
-from pipelines.sources.rtp.session import Transport
+from pipelines.sources.rtsp.client import RtspClient
+from pipelines.sources.rtsp.received import Received
+from pipelines.sources.rtsp.sdp import Unsupported
+from pipelines.sources.rtsp.session import Transport
 from tests.servers import PatternSpec, RtspServer
 from tests.sources.play import descriptors
 from tests.system import need
