@@ -26,6 +26,18 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: the look-up costs more than `--help` may."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        parser.exit(message=f"watchline {version('watchline')}\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands. Flags that were not given are absent from the result, so that a config file can give them."""
     top = _Parser(
@@ -34,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action=_Version, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _run(_command(commands, "run", "run on camera streams, video files and pictures", SOURCES + "\n\n" + EXIT_CODES))
     demo = _command(commands, "demo", "run the shipped sample and show where to look", EXIT_CODES)
@@ -42,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     _talk_flags(demo)
     doctor = _command(commands, "doctor", "say what this machine can do, and whether sources answer", EXIT_CODES)
     doctor.add_argument("sources", nargs="*", metavar="SOURCE", default=argparse.SUPPRESS, help="sources to reach")
-    doctor.add_argument("--rtsp-transport", **_absent(choices=("tcp", "udp"), help="transport for rtsp:// (tcp)"))
+    _camera_flags(doctor)
     bench = _command(commands, "bench", "measure end to end on a clip and print the share of the limit", EXIT_CODES)
     bench.add_argument("sources", nargs="*", metavar="SOURCE", help="clips; default: the shipped sample")
     bench.add_argument("--frames", type=int, default=500, help="frames at most (500)")
@@ -84,7 +97,17 @@ def _run(run: argparse.ArgumentParser) -> None:
     out.add_argument("-o", "--output", **_absent(metavar="PATH", help="annotated video, or a folder for several streams"))
     out.add_argument("--jsonl", **_absent(metavar="PATH", help="one JSON object per captured frame; - is standard output"))
     out.add_argument("--report", **_absent(metavar="PATH", help="the final report as JSON; - is standard output"))
-    live = run.add_argument_group("cameras")
+    live = _camera_flags(run)
+    live.add_argument("--open-timeout", **_absent(type=float, metavar="S", help="seconds to open a source (10)"))
+    live.add_argument("--read-timeout", **_absent(type=float, metavar="S", help="seconds without a picture (5)"))
+    live.add_argument("--reconnect", **_absent(action=argparse.BooleanOptionalAction, help="open a lost camera again (on)"))
+    trusted = "the cameras' clocks are set by one source of time with this machine's: show ages by them"
+    live.add_argument("--camera-clock-trusted", **_absent(action="store_true", help=trusted))
+    _talk_flags(run)
+
+
+def _camera_flags(command: argparse.ArgumentParser) -> Any:
+    live = command.add_argument_group("cameras")
     live.add_argument(
         "--rtsp-client",
         **_absent(choices=("auto", "native", "ffmpeg"), help="reader for rtsp:// (auto: native where it can)"),
@@ -92,12 +115,7 @@ def _run(run: argparse.ArgumentParser) -> None:
     live.add_argument("--rtsp-transport", **_absent(choices=("tcp", "udp"), help="(tcp)"))
     verify = {"action": argparse.BooleanOptionalAction, "help": "check the certificates of rtsps:// (on)"}
     live.add_argument("--tls-verify", **_absent(**verify))
-    trusted = "the cameras' clocks are set by one source of time with this machine's: show ages by them"
-    live.add_argument("--camera-clock-trusted", **_absent(action="store_true", help=trusted))
-    live.add_argument("--open-timeout", **_absent(type=float, metavar="S", help="seconds to open a source (10)"))
-    live.add_argument("--read-timeout", **_absent(type=float, metavar="S", help="seconds without a picture (5)"))
-    live.add_argument("--reconnect", **_absent(action=argparse.BooleanOptionalAction, help="open a lost camera again (on)"))
-    _talk_flags(run)
+    return live
 
 
 def _model_flags(command: argparse.ArgumentParser) -> None:

@@ -86,7 +86,7 @@ def shots(jsonl: Path) -> list[str]:
 def _doctor(flags: dict[str, Any], console: Console) -> int:
     from app.doctor import doctor
 
-    return doctor(flags.get("sources", []), flags.get("rtsp_transport", "tcp"))
+    return doctor(flags.pop("sources", []), flags)
 
 
 def _bench(flags: dict[str, Any], console: Console) -> int:

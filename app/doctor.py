@@ -7,8 +7,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from app import build
 from app.choose import cpu_name
@@ -26,8 +27,8 @@ CODECS = ("h264", "hevc", "av1", "vp9", "mjpeg", "mpeg4")
 PATIENCE_S = 15.0
 
 
-def doctor(sources: Sequence[str], transport: str) -> int:
-    """Print the findings; 1 if a source does not answer."""
+def doctor(sources: Sequence[str], camera: Mapping[str, Any]) -> int:
+    """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu), ("gpu", _gpu), ("engines", _engines), ("models", _models), ("decoders", _decoders),
         ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
@@ -36,7 +37,7 @@ def doctor(sources: Sequence[str], transport: str) -> int:
         print(f"{name:<10} {check()}")
     good = True
     for text in sources:
-        answer, answered = _reach(text, transport)
+        answer, answered = _reach(text, camera)
         print(f"{'source':<10} {shown(text)}: {answer}")
         good &= answered
     return 0 if good else 1
@@ -105,11 +106,11 @@ def _threads() -> str:
     return f"inference takes {n} (one batch ends as early as it can), a file's decoder {max(1, n // 2)}, a camera's 1"
 
 
-def _reach(text: str, transport: str) -> tuple[str, bool]:
+def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
     """Open a source and wait for its first picture, in a thread that is told to stop when that takes too long."""
     found: list[str] = []
     stop = threading.Event()
-    settings = Settings(sources=(text,), rtsp_transport=transport, reconnect=False)
+    settings = Settings(sources=(text,), reconnect=False, **camera)
 
     def look() -> None:
         began_s = time.monotonic()

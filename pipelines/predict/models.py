@@ -297,7 +297,7 @@ def imagenet_names() -> tuple[str, ...]:
 def read_labels(path: Path) -> tuple[str, ...]:
     """A UTF-8 file in which line k, counted from 0, names class k exactly; an empty line is an empty name.
 
-    :raises UsageError: if it cannot be read.
+    :raises UsageError: if it cannot be read, or names nothing.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -308,6 +308,8 @@ def read_labels(path: Path) -> tuple[str, ...]:
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
+    if not lines:
+        raise UsageError(f"the labels {str(path)!r} are empty; line k, from 0, must name class k")
     return tuple(line.removesuffix("\r") for line in lines)
 
 

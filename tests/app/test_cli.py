@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import os
@@ -175,6 +176,11 @@ print("imported", *sorted(m for m in {sorted(HEAVY)!r} if m in sys.modules))
         assert EXIT_CODES in parser().format_help()
         for command in ("run", "demo", "doctor", "bench"):
             assert EXIT_CODES in watchline(command, "--help").out
+
+
+def test_the_version_that_is_installed() -> None:
+    done = watchline("--version")
+    assert (done.code, done.out) == (0, f"watchline {importlib.metadata.version('watchline')}\n")
 
 
 def test_doctor(place: Path) -> None:

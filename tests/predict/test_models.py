@@ -394,6 +394,13 @@ def test_line_k_names_class_k(tmp_path: Path, content: bytes, names: tuple[str, 
     assert read_labels(path) == names
 
 
+def test_empty_labels_are_refused_and_not_passed_over(tmp_path: Path) -> None:
+    for content in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "names.txt").write_bytes(content)
+        with pytest.raises(UsageError, match="are empty"):
+            read_labels(tmp_path / "names.txt")
+
+
 def test_labels_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     assert str(path) in _said(lambda: read_labels(path))
