@@ -35,7 +35,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
 
-        parser.exit(message=f"watchline {version('watchline')}\n")
+        print(f"watchline {version('watchline')}")
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
