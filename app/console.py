@@ -93,16 +93,17 @@ class RunScreen:
 
 
 def camera_table(cameras: Sequence[Glance]) -> Table:
-    """One row a camera: is it there, how fast, how late, what was lost."""
-    table = Table("stream", "state", "fps", "p50 ms", "p99 ms", "shown", "late", "dropped", "failed", box=None)
+    """One row a camera: is it there, how fast, how late, what was lost; its age by the cameras' own clocks, where one of
+    them can be compared with this machine's."""
+    aged = any(c.camera_age_ms is not None for c in cameras)
+    names = ["stream", "state", "fps", "p50 ms", "p99 ms", *["camera age ms"] * aged, "shown", "late", "dropped", "failed"]
+    table = Table(*names, box=None)
     for c in cameras:
         state = "ended" if c.ended else "waiting" if not c.captured else "live"
         if c.silent_s is not None:
             state = f"[red]no signal {c.silent_s:.0f} s[/red]"
-        p50, p99 = ("-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms))
-        table.add_row(
-            Text(c.stream), state, f"{c.fps:.1f}", p50, p99, *(str(n) for n in (c.shown, c.late, c.dropped, c.failed))
-        )
+        times = ["-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms, *[c.camera_age_ms] * aged)]
+        table.add_row(Text(c.stream), state, f"{c.fps:.1f}", *times, *(str(n) for n in (c.shown, c.late, c.dropped, c.failed)))
     return table
 
 

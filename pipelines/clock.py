@@ -6,9 +6,12 @@ import time
 from datetime import UTC, datetime
 
 
-def wall_s(monotonic_s: float) -> float:
-    """Seconds since 1970 (UTC) at a time of the monotonic clock, by this machine's wall clock as it is set now."""
-    return time.time() - (time.monotonic() - monotonic_s)
+def wall_s(monotonic_s: float, now_s: float | None = None) -> float:
+    """Seconds since 1970 (UTC) at a time of the monotonic clock, by this machine's wall clock as it is set now.
+
+    now_s: what the monotonic clock shows now, if it is not the system's.
+    """
+    return time.time() - ((time.monotonic() if now_s is None else now_s) - monotonic_s)
 
 
 def utc(unix_s: float) -> str:

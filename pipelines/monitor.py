@@ -77,6 +77,8 @@ class Glance:
     fps: float
     p50_ms: float | None
     p99_ms: float | None
+    camera_age_ms: float | None
+    """Median age by the camera's own clock, where that can be compared."""
     silent_s: float | None
     """Seconds since a live source was lost; None while it is there."""
     ended: bool
@@ -161,7 +163,7 @@ class StreamLedger:
             return
         self.camera_clock = frame.info.camera_clock
         if frame.info.camera_clock != "not compared" and frame.trace.shown_s is not None:
-            self.camera_age.add(wall_s(frame.trace.shown_s) - frame.captured_s)
+            self.camera_age.add(wall_s(frame.trace.shown_s, self._clock()) - frame.captured_s)
 
     # What the source tells.
 
@@ -223,6 +225,7 @@ class StreamLedger:
                 fps=(len(self._recent) - 1) / span_s if span_s else 0.0,
                 p50_ms=1e3 * totals[len(totals) // 2] if totals else None,
                 p99_ms=1e3 * totals[math.ceil(0.99 * len(totals)) - 1] if totals else None,
+                camera_age_ms=None if (age_s := self.camera_age.quantile(0.5)) is None else 1e3 * age_s,
                 silent_s=self._clock() - lost.since_s if lost else None,
                 ended=self.ended,
             )  # fmt: skip
@@ -249,8 +252,9 @@ class StreamLedger:
             }
 
     def _outage(self, outage: Outage) -> dict[str, Any]:
-        seconds = self._clock() - outage.since_s if outage.seconds is None else outage.seconds
-        return {"at": utc(wall_s(outage.since_s)), "seconds": round(seconds, 3)}
+        now_s = self._clock()
+        seconds = now_s - outage.since_s if outage.seconds is None else outage.seconds
+        return {"at": utc(wall_s(outage.since_s, now_s)), "seconds": round(seconds, 3)}
 
     def _counted(self) -> int:
         return self.captured - self.dropped["corrupt"] - self.dropped["skipped"]
