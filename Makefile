@@ -11,16 +11,19 @@ TEST_PACKAGES := $(RUN_PACKAGES) ffmpeg xvfb xdotool xkb-data fonts-dejavu-core 
   gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check venv system clean
+.PHONY: help demo test test-field check venv system clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(VENV)/installed ## install, and run the sample: results in runs/demo/
 	@$(BIN)/watchline demo
 
 test: system $(VENV)/installed-test ## install with the tests' tools, and run every test
 	$(BIN)/python -m pytest $(ARGS)
+
+test-field: system $(VENV)/installed-test ## faults from the field, as tests: broken files and cameras (minutes)
+	$(BIN)/python -m pytest -m 'field and not slow' $(ARGS)
 
 check: $(VENV)/installed-test ## ruff, and mypy on app and pipelines
 	$(BIN)/ruff check .
