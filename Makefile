@@ -14,7 +14,7 @@ TEST_PACKAGES := $(RUN_PACKAGES) ffmpeg xvfb xdotool xkb-data fonts-dejavu-core 
 .PHONY: help demo test test-field check venv system clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(VENV)/installed ## install, and run the sample: results in runs/demo/
 	@$(BIN)/watchline demo
