@@ -19,9 +19,9 @@ from pipelines.predict import models
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
+from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.scheduler import SchedulerOptions
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines

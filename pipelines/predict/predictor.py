@@ -28,9 +28,11 @@ from pipelines.crew import Crew
 from pipelines.errors import EngineError, UsageError
 from pipelines.frame import Frame, Label, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, warm_sizes
+from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.preprocess import Preprocess, softmax
 from pipelines.predict.profile import Profile, Timing, measure
-from pipelines.predict.scheduler import DynamicBatchScheduler, Entry, SchedulerOptions
+from pipelines.predict.queues import Entry
+from pipelines.predict.scheduler import DynamicBatchScheduler
 
 WARM = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))
 """A picture to warm up with."""

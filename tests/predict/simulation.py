@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pipelines.frame import NOTHING, Frame, StreamInfo, Trace
+from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.profile import Profile, Timing
-from pipelines.predict.scheduler import DynamicBatchScheduler, Entry, SchedulerOptions
+from pipelines.predict.queues import Entry
+from pipelines.predict.scheduler import DynamicBatchScheduler
 
 
 class ManualClock:
@@ -110,7 +112,7 @@ def simulate(
             free_s = max(free_s, clock.now + staged) + took
             heapq.heappush(events, (free_s, next(order), "done", (batch, took)))
         else:
-            wake = scheduler.decide(clock.now).wake_s
+            wake = scheduler.decide().wake_s
             if wake is not None and wake not in wakes:
                 wakes.add(wake)
                 heapq.heappush(events, (max(wake, clock.now), next(order), "wake", None))

@@ -12,19 +12,10 @@ import pytest
 from pipelines.errors import Dropped
 from pipelines.frame import NOTHING, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
+from pipelines.predict.policy import BLIND_S, FILL_WAIT_S, GRACE_S, STARVED_S, WAKE_S, SchedulerOptions
 from pipelines.predict.profile import Profile
-from pipelines.predict.scheduler import (
-    AFTER_S,
-    BLIND_S,
-    FILL_WAIT_S,
-    GRACE_S,
-    LANE_AHEAD,
-    STARVED_S,
-    WAKE_S,
-    DynamicBatchScheduler,
-    Entry,
-    SchedulerOptions,
-)
+from pipelines.predict.queues import AFTER_S, LANE_AHEAD, Entry
+from pipelines.predict.scheduler import DynamicBatchScheduler
 from tests.predict.fakes import picture
 from tests.predict.simulation import ManualClock, frame, profile
 
@@ -93,7 +84,7 @@ class House:
     @property
     def wake_s(self) -> float | None:
         """When the scheduler would look again, counted from now."""
-        wake_s = self.scheduler.decide(self.clock.now).wake_s
+        wake_s = self.scheduler.decide().wake_s
         return None if wake_s is None else wake_s - self.clock.now
 
 
