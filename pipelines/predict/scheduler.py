@@ -194,6 +194,10 @@ class DynamicBatchScheduler:
             stream.ahead -= 1
             trace = frame.trace
             if trace.shown_s is not None and trace.inferred_s is not None:
+                if trace.shown_s - stream.shown_s >= BLIND_S:
+                    # What was measured before has kept the stream blind, or is old. Only shown frames are measured: two slow
+                    # ones at the start, while fonts and encoder were opened, would drop all but two frames a second for 20 s.
+                    stream.after.clear()
                 stream.shown_s = trace.shown_s
                 stream.after.append(trace.shown_s - trace.inferred_s)
                 stream.after_s = sorted(stream.after)[int(0.95 * (len(stream.after) - 1))]

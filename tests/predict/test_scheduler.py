@@ -155,6 +155,31 @@ def test_better_late_than_blind(ago_s: float, taken: bool) -> None:
     assert _cause(future) == (None if taken else "deadline")
 
 
+def test_a_camera_that_was_blind_is_judged_by_what_it_needs_now() -> None:
+    """Its first frames waited for the encoder to open; no frame that is shown after them needs so long."""
+    house = House(live="a")
+    shown = []
+    for _ in range(LANE_AHEAD):
+        house.submit("a")
+        house.poll()
+        shown += house.end(finish=False)
+    house.clock.now += 0.060
+    for entry in shown:
+        house.finish(entry, after_s=0.060)
+    assert _cause(_polled(house)) == "deadline"
+    house.clock.now += BLIND_S
+    assert _cause(_polled(house)) is None
+    house.end()
+    house.clock.now += 0.040
+    assert _cause(_polled(house)) is None
+
+
+def _polled(house: House) -> Future[Prediction]:
+    future = house.submit("a")
+    house.poll()
+    return future
+
+
 def test_the_first_frame_of_a_camera_is_shown_however_late() -> None:
     house = House(live="a")
     house.submit("a", arrived_s=house.clock.now - 3)
