@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from app import choose
 from app.config import Settings
@@ -208,21 +208,18 @@ def outputs(
 ) -> Outputs:
     """What a lane is given. Pictures are drawn on only where somebody looks at them."""
     looked_at = screen is not None or stream.output is not None
-    render = _render(model, live=live, topk=topk) if looked_at else None
-    return Outputs(sinks, screen, log, render)
+    if not looked_at:
+        return Outputs(sinks, screen, log)
+    overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
+    # In the lane's thread, to which the font engine belongs.
+    return Outputs(sinks, screen, log, _render(overlay, model), lambda: overlay.prepare(model.names or ()))
 
 
-def _render(model: Model, *, live: bool, topk: int) -> Render:
-    """Each lane's overlay is made in the lane's thread, at its first frame: its font engine belongs to a thread."""
-    local = threading.local()
+def _render(overlay: Overlay, model: Model) -> Render:
     preprocess = model.preprocess
 
     def render(frame: Frame, prediction: Prediction) -> Picture:
-        if not hasattr(local, "overlay"):
-            local.overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
-            local.overlay.prepare(model.names or ())
         box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
-        drawn: Any = local.overlay.render(frame, prediction, box)
-        return cast(Picture, drawn)
+        return overlay.render(frame, prediction, box)
 
     return render

@@ -63,6 +63,8 @@ class Outputs:
     screen: Screen | None = None
     log: Log | None = None
     render: Render | None = None
+    prepare: Callable[[], None] | None = None
+    """Does in the lane's thread what would delay the first frame; called while the source is being opened."""
 
 
 class Lane:
@@ -107,6 +109,8 @@ class Lane:
         self._predictor.open(self.name, live=self._source.live)
         crew.start(f"decode:{self.name}", self._decode)
         try:
+            if self._outputs.prepare is not None:
+                self._outputs.prepare()
             for frame, future in self._inbox:
                 self._end(frame, future)
         finally:

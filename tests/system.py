@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.servers import SYSTEM_PYTHON
+from tests.servers.process import SYSTEM_PYTHON
 
 
 def need(*parts: str) -> None:

@@ -149,6 +149,24 @@ def test_what_was_drawn_is_what_the_sink_gets() -> None:
 # Ends other than shown.
 
 
+def test_what_drawing_needs_is_made_in_the_lane_s_thread_before_the_first_picture_while_the_source_opens() -> None:
+    done: list[str] = []
+    source = Scripted(clip(3))
+    made = Made(source)
+
+    def prepare() -> None:
+        assert source.waiting.wait(PATIENCE_S), "the source was opened meanwhile"
+        done.append(threading.current_thread().name)
+
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        done.append(f"picture {frame.index}")
+        return frame.picture
+
+    made.lane._outputs = Outputs([made.sink], None, made.log, render, prepare)
+    made.run()
+    assert done == ["lane:door", "picture 0", "picture 1", "picture 2"]
+
+
 def test_drops_failures_and_cancellations_are_in_the_log_in_their_place() -> None:
     how = ["ok", "dropped:overload", "failed", "dropped:deadline", "cancelled", "ok", "dropped:shutdown", "failed", "ok", "ok"]
     made = Made(Scripted(clip()), lambda frame: how[frame.index]).run()

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pipelines.frame import Cause
 from pipelines.predict.forecast import Forecast
 from pipelines.predict.profile import Profile
-from pipelines.predict.queues import LANE_AHEAD, Entry, StreamQueue
+from pipelines.predict.queues import BLIND_S, LANE_AHEAD, Entry, StreamQueue
 
-BLIND_S = 0.5
-"""A live stream that has shown nothing for so long is shown a late frame."""
 FILL_WAIT_S = 0.25
 """How long an idle device waits for a file batch to fill. Longer than any healthy decoder needs for one batch; a source
 that is slower is the bottleneck itself, and waiting for it gains nothing."""

@@ -11,6 +11,8 @@ from pipelines.frame import Frame, Prediction
 LANE_AHEAD = 2
 """Results that a live stream's lane may have before it: with more, a frame would only age there; it waits here, where a
 newer one can still replace it."""
+BLIND_S = 0.5
+"""A live stream that has shown nothing for so long is shown a late frame."""
 AFTER_S = 0.005
 """Assumed time of render and sinks until a stream has shown frames."""
 FORGET = 0.98
@@ -85,6 +87,10 @@ class StreamQueue:
         self.ahead -= 1
         trace = frame.trace
         if trace.shown_s is not None and trace.inferred_s is not None:
+            if trace.shown_s - self.shown_s >= BLIND_S:
+                # What was measured before has kept the stream blind, or is old. Only shown frames are measured: two slow
+                # ones at the start, while fonts and encoder were opened, would drop all but two frames a second for 20 s.
+                self.after.clear()
             self.shown_s = trace.shown_s
             self.after.append(trace.shown_s - trace.inferred_s)
             self.after_s = sorted(self.after)[int(0.95 * (len(self.after) - 1))]

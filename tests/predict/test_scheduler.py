@@ -12,9 +12,9 @@ import pytest
 from pipelines.errors import Dropped
 from pipelines.frame import NOTHING, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.policy import BLIND_S, FILL_WAIT_S, GRACE_S, STARVED_S, WAKE_S, SchedulerOptions
+from pipelines.predict.policy import FILL_WAIT_S, GRACE_S, STARVED_S, WAKE_S, SchedulerOptions
 from pipelines.predict.profile import Profile
-from pipelines.predict.queues import AFTER_S, LANE_AHEAD, Entry
+from pipelines.predict.queues import AFTER_S, BLIND_S, LANE_AHEAD, Entry
 from pipelines.predict.scheduler import DynamicBatchScheduler
 from tests.predict.fakes import picture
 from tests.predict.simulation import ManualClock, frame, profile
@@ -144,6 +144,31 @@ def test_better_late_than_blind(ago_s: float, taken: bool) -> None:
     future = house.submit("a", arrived_s=house.clock.now - 0.2)
     assert house.poll() == ("a" if taken else "")
     assert _cause(future) == (None if taken else "deadline")
+
+
+def test_a_camera_that_was_blind_is_judged_by_what_it_needs_now() -> None:
+    """Its first frames waited for the encoder to open; no frame that is shown after them needs so long."""
+    house = House(live="a")
+    shown = []
+    for _ in range(LANE_AHEAD):
+        house.submit("a")
+        house.poll()
+        shown += house.end(finish=False)
+    house.clock.now += 0.060
+    for entry in shown:
+        house.finish(entry, after_s=0.060)
+    assert _cause(_polled(house)) == "deadline"
+    house.clock.now += BLIND_S
+    assert _cause(_polled(house)) is None
+    house.end()
+    house.clock.now += 0.040
+    assert _cause(_polled(house)) is None
+
+
+def _polled(house: House) -> Future[Prediction]:
+    future = house.submit("a")
+    house.poll()
+    return future
 
 
 def test_the_first_frame_of_a_camera_is_shown_however_late() -> None:

@@ -120,6 +120,11 @@ class Player:
         assert len(self.captures) >= count, f"ended after {len(self.captures)}: {self.error!r}"
         return self.captures[:]
 
+    def until_one(self, wanted: Callable[[Capture], bool]) -> None:
+        """Until there is a capture that is as wanted."""
+        self._until(lambda: any(map(wanted, self.captures)) or self._ended)
+        assert any(map(wanted, self.captures)), f"ended after {len(self.captures)}: {self.error!r}"
+
     def until_session(self, session: int) -> Capture:
         """The first capture of a session."""
         self._until(lambda: any(c.session == session for c in self.captures) or self._ended)
