@@ -48,6 +48,26 @@ def raised(kind: type[BaseException], abort: Aborted, body: Callable[[Crew], Non
     return caught.value
 
 
+def test_a_thread_that_is_about_to_start_is_waited_for(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the crew starts another one while the others are waited for."""
+    starting, joined, done = threading.Event(), threading.Event(), []
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            if self.name == "second":
+                starting.set()
+                joined.wait(0.2)  # would be set if nobody were waited for any more
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Slow)
+    crew = Crew(abort)
+    crew.start("first", lambda: crew.start("second", lambda: done.append(joined.is_set())))
+    assert starting.wait(10)
+    crew.join()
+    joined.set()
+    assert done == [False]
+
+
 def test_leaving_waits_for_every_thread(abort: Aborted) -> None:
     go, done = threading.Event(), []
     with Crew(abort) as crew:
