@@ -34,7 +34,7 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
-from pipelines.sources.timeline import Timeline
+from pipelines.sources.timeline import DEFAULT_RATE, Timeline
 
 ALONE_S = 2.0
 """A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of
@@ -162,7 +162,8 @@ class _Reader:
     def _decoded(self, units: Iterable[AccessUnit]) -> Iterator[Capture]:
         for unit in units:
             if unit.restarted:
-                self._stamps = Unwrapped()
+                # A count that went back would put the new pictures before the last key picture, and out of trust.
+                self._stamps.restart(int(self._track.clock_rate / (self._track.rate or DEFAULT_RATE)))
                 self._camera = _CameraClock(self._track.clock_rate)
             if not unit.data:
                 continue
