@@ -65,10 +65,17 @@ class Ears:
         self.back += 1
 
     def packets(self, counts: PacketCounts) -> None:
-        self.counts += counts
+        with self._changed:
+            self.counts += counts
+            self._changed.notify_all()
 
     def once(self, key: str, message: str) -> None:
         self.said[key] = message
+
+    def until_received(self, packets: int) -> None:
+        """Wait until so many packets have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.counts.received >= packets, PATIENCE_S), self.counts
 
     def until_interrupted(self, times: int = 1) -> None:
         """Wait for the `times`-th outage."""

@@ -108,6 +108,8 @@ class _Reader:
         self._camera = _CameraClock(track.clock_rate)
         self._decoder = self._make_decoder(track)
         self._parameter_sets = track.parameter_sets
+        self._missing = False
+        """A unit came to nothing, and none has been decoded since."""
         self._began_s = clock()
         self._report_s = self._began_s + 1
         self._told = PacketCounts()
@@ -166,15 +168,16 @@ class _Reader:
                 self._stamps.restart(int(self._track.clock_rate / (self._track.rate or DEFAULT_RATE)))
                 self._camera = _CameraClock(self._track.clock_rate)
             if not unit.data:
+                # Nothing of it came, which is felt by the next one.
+                self._missing = True
                 continue
             packet = av.Packet(self._parameter_sets + unit.data)
             self._parameter_sets = b""
             packet.pts = self._stamps.extend(unit.timestamp)
             packet.is_keyframe = unit.key or unit.recovery == 0
-            # Behind a loss a whole key picture is as good as ever, any other leans on what is missing.
-            damaged = unit.damaged or (unit.lost_before and not packet.is_keyframe)
+            gap, self._missing = unit.lost_before or self._missing, False
             yield from self._decoder.captures(
-                packet, unit.arrived_s, damaged=damaged, captured_s=self._camera.wall_s(unit.timestamp)
+                packet, unit.arrived_s, damaged=unit.damaged, gap=gap, captured_s=self._camera.wall_s(unit.timestamp)
             )
 
     def _control(self, packet: Received) -> None:
