@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
 import ssl
 import struct
+from collections.abc import Sequence
 
-from tests.servers.scripted import Asked, Reply, Script, Scripted, camera, frame, reply
+from tests.servers.scripted import SDP, Asked, Reply, Script, Scripted, camera, frame, reply
 
 UNIX_EPOCH = 2_208_988_800
 """Seconds from 1900, where NTP begins, to 1970."""
@@ -66,6 +68,20 @@ class Streaming(Scripted):
         mine = "-".join(str(one.getsockname()[1]) for one in self._pair)
         answer = f"{asking};server_port={mine}" if ports else asking
         return reply(asked, 200, b"", f"Transport: {answer}", self._session)
+
+
+def described(codec: str, sets: Sequence[bytes] = ()) -> bytes:
+    """A description of a camera with video and sound; `sets`: its parameter sets."""
+    h264, _, rest = SDP.partition(b"a=fmtp:96 ")
+    lines = h264.replace(b"H264", codec.upper().encode()) + b"a=control:trackID=0\r\n" + rest.partition(b"trackID=0\r\n")[2]
+    if not sets:
+        return lines
+    texts = [base64.b64encode(one).decode() for one in sets]
+    if codec == "h264":
+        values = f"sprop-parameter-sets={','.join(texts)}"
+    else:
+        values = ";".join(f"sprop-{name}={text}" for name, text in zip(("vps", "sps", "pps"), texts, strict=True))
+    return lines.replace(b"a=control:trackID=0", f"a=fmtp:96 {values}\r\na=control:trackID=0".encode())
 
 
 def sender_report(ssrc: int, unix_s: float, timestamp: int) -> bytes:

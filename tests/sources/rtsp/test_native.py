@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -19,8 +18,7 @@ from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.native import NativeRtsp
 from pipelines.sources.rtsp.options import RtspOptions, Transport
-from tests.servers.scripted import SDP
-from tests.servers.streaming import Streaming, goodbye, sender_report
+from tests.servers.streaming import Streaming, described, goodbye, sender_report
 from tests.sources.play import Player
 from tests.sources.rtp.packetize import CODECS, STEP, Codec, Marks, Stream, bare, decode, packetize, stream, wire
 from tests.sources.rtsp.clients import Clock, nothing_open  # noqa: F401 - a fixture
@@ -32,20 +30,6 @@ WRAPS = 2**32 - 4 * STEP
 SSRC = 5
 AT_ONCE = 20
 """Packets that are sent before the reader is waited for: no buffer of the network overflows."""
-
-
-def described(codec: Codec, sets: Sequence[bytes] = ()) -> bytes:
-    """A description of a camera with video and sound; `sets`: its parameter sets."""
-    h264, _, rest = SDP.partition(b"a=fmtp:96 ")
-    lines = h264.replace(b"H264", codec.upper().encode()) + b"a=control:trackID=0\r\n" + rest.partition(b"trackID=0\r\n")[2]
-    if not sets:
-        return lines
-    texts = [base64.b64encode(one).decode() for one in sets]
-    if codec == "h264":
-        values = f"sprop-parameter-sets={','.join(texts)}"
-    else:
-        values = ";".join(f"sprop-{name}={text}" for name, text in zip(("vps", "sps", "pps"), texts, strict=True))
-    return lines.replace(b"a=control:trackID=0", f"a=fmtp:96 {values}\r\na=control:trackID=0".encode())
 
 
 def true_pictures(*sources: Stream) -> list[Plane]:
