@@ -108,6 +108,8 @@ class _Reader:
         self._camera = _CameraClock(track.clock_rate)
         self._decoder = self._make_decoder(track)
         self._parameter_sets = track.parameter_sets
+        self._early: Received | None = None
+        """The last report before the first packet, which says whose report is the video's."""
         self._missing = False
         """A unit came to nothing, and none has been decoded since."""
         self._began_s = clock()
@@ -150,12 +152,19 @@ class _Reader:
 
     def _take(self, packet: Received) -> Iterator[Capture]:
         if packet.kind == "rtcp":
-            self._control(packet)
+            if self._sequence.ssrc is None:
+                self._early = packet
+            else:
+                self._control(packet)
             return
         parsed = parse(packet.data, packet.arrived_s, self._track.payload_type)
         if parsed is not None:
             self._reception.arrived(parsed)
-            yield from self._assembled(self._sequence.push(parsed))
+            items = self._sequence.push(parsed)
+            if self._early is not None:
+                early, self._early = self._early, None
+                self._control(early)
+            yield from self._assembled(items)
 
     def _assembled(self, items: Iterable[Ordered]) -> Iterator[Capture]:
         for item in items:
@@ -196,8 +205,6 @@ class _Reader:
             self._report_s = now + REPORT_S
             self._client.send_rtcp(self._reception.report(now))
         self._tell()
-        if self._units.reason is not None:
-            self._watch.once("markers", f"{self._units.reason}: each picture is known to be whole when the next one begins")
         nothing = self._sequence.received == 0
         silence_s = self._options.limits.read_s
         if self._alone and nothing and now - self._began_s > min(ALONE_S, silence_s / 2):
@@ -208,6 +215,9 @@ class _Reader:
             raise SourceError(f"{self._name}: no picture for {silence_s:g} s{hint}")
 
     def _tell(self) -> None:
+        """What there is to say since the last time, of packets and of the camera's habits."""
+        if self._units.reason is not None:
+            self._watch.once("markers", f"{self._units.reason}: each picture is known to be whole when the next one begins")
         s = self._sequence
         counts = PacketCounts(s.received, s.lost, s.reordered, s.duplicated)
         if counts != self._told:

@@ -256,6 +256,14 @@ class TestTheCamerasClock:
             [1.7e9 + (k - 10) / 25 for k in range(known, 24)], abs=1e-6
         )
 
+    @pytest.mark.parametrize("transport", TRANSPORTS)
+    def test_a_report_before_the_first_picture_holds_from_that_on(self, transport: Transport) -> None:
+        with Camera(described("h264"), transport) as camera:
+            camera.server.report(sender_report(SSRC, 1.7e9, 1000))
+            camera.send(bare(packetize(stream("h264"))))
+            told = [c.captured_s for c in camera.player.until(11)]
+        assert told == pytest.approx([1.7e9 + k / 25 for k in range(len(told))], abs=1e-6)
+
     @pytest.mark.parametrize(
         ("same", "trusted", "words"), [(True, True, "same host"), (False, True, "trusted"), (False, False, "not compared")]
     )
