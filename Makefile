@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install
 RUN_PACKAGES := libgl1 libglib2.0-0 libsm6 libxext6
 TEST_PACKAGES := $(RUN_PACKAGES) ffmpeg xvfb xdotool xkb-data fonts-dejavu-core python3-gi \
   gir1.2-gst-rtsp-server-1.0 gir1.2-gst-plugins-base-1.0 \
-  gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
+  gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
+  vlc-bin vlc-plugin-base
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-field check venv system clean

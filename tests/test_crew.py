@@ -56,12 +56,12 @@ def test_a_thread_that_is_about_to_start_is_waited_for(abort: Aborted, monkeypat
         def start(self) -> None:
             if self.name == "second":
                 starting.set()
-                joined.wait(0.2)  # would be set if nobody were waited for any more
+                joined.wait(0.2)  # so long the others wait already
             super().start()
 
     monkeypatch.setattr(threading, "Thread", Slow)
     crew = Crew(abort)
-    crew.start("first", lambda: crew.start("second", lambda: done.append(joined.is_set())))
+    crew.start("first", lambda: crew.start("second", lambda: done.append(joined.wait(0.3))))
     assert starting.wait(10)
     crew.join()
     joined.set()

@@ -15,11 +15,13 @@ import pytest
 from tests.command import PROBE, running, values, watchline
 from tests.media import level, numbered
 from tests.servers import Play, RtspServer
+from tests.sources.play import READERS
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(90)
 Line = dict[str, Any]
 PASSWORD = "p@s#s:w/%^!"
+CLIENTS = pytest.mark.parametrize("client", ["native", "ffmpeg"])
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +55,13 @@ def _adds_up(stream: Mapping[str, Any]) -> bool:
     return bool(stream["captured"] == stream["shown"] + stream["failed"] + sum(stream["dropped"].values()))
 
 
-@pytest.mark.parametrize("transport", ["tcp", "udp"])
-def test_every_captured_frame_of_a_camera_is_in_the_lines_with_its_own_number(camera: RtspServer, transport: str) -> None:
-    done = watchline("run", camera.url("cam"), *PROBE, "--rtsp-transport", transport, "--max-frames", "80", "--jsonl", "-")
+@pytest.mark.parametrize("reader", READERS)
+def test_every_captured_frame_of_a_camera_is_in_the_lines_with_its_own_number(camera: RtspServer, reader: str) -> None:
+    client, transport = reader.split()
+    flags = ("--rtsp-client", client, "--rtsp-transport", transport, "--max-frames", "60", "--jsonl", "-")
+    done = watchline("run", camera.url("cam"), *PROBE, *flags)
     assert done.code == 0
-    assert [line["frame"] for line in done.lines] == list(range(80))
+    assert [line["frame"] for line in done.lines] == list(range(60))
     shown = [line for line in done.lines if _shown(line)]
     assert len(shown) >= 20
     levels = [line["labels"][0]["id"] for line in shown]
@@ -67,12 +71,14 @@ def test_every_captured_frame_of_a_camera_is_in_the_lines_with_its_own_number(ca
     assert steps <= {1, -99}, "a picture was repeated or left out between two frames of the stream"
 
 
-def test_a_password_with_every_special_character_is_taken_and_never_shown(clip: Path, tmp_path: Path) -> None:
+@CLIENTS
+def test_a_password_with_every_special_character_is_taken_and_never_shown(clip: Path, tmp_path: Path, client: str) -> None:
     need("gst-rtsp-server")
     report = tmp_path / "report.json"
     with RtspServer({"cam": Play(clip, sound=False)}, user="viewer", password=PASSWORD, auth="digest") as server:
-        good = watchline("run", server.url("cam"), *PROBE, "-v", "--max-frames", "40", "--jsonl", "-", "--report", str(report))
-        wrong = watchline("run", server.url("cam", password="n0tit"), *PROBE, "-v")
+        flags = (*PROBE, "-v", "--rtsp-client", client)
+        good = watchline("run", server.url("cam"), *flags, "--max-frames", "30", "--jsonl", "-", "--report", str(report))
+        wrong = watchline("run", server.url("cam", password="n0tit"), *flags)
     assert good.code == 0
     assert any(_shown(line) for line in good.lines)
     assert wrong.code == 2
@@ -82,9 +88,12 @@ def test_a_password_with_every_special_character_is_taken_and_never_shown(clip: 
         assert secret not in said
 
 
-def test_a_camera_that_dies_comes_back_as_a_new_session_and_the_ledger_adds_up(camera: RtspServer, tmp_path: Path) -> None:
+@CLIENTS
+def test_a_camera_that_dies_comes_back_as_a_new_session_and_the_ledger_adds_up(
+    camera: RtspServer, tmp_path: Path, client: str
+) -> None:
     report = tmp_path / "report.json"
-    flags = ("--jsonl", "-", "--report", str(report), "--read-timeout", "2")
+    flags = ("--jsonl", "-", "--report", str(report), "--read-timeout", "2", "--rtsp-client", client)
     with running("run", camera.url("cam"), *PROBE, *flags) as process:
         lines = _lines(process)
         _until(lines, _shown)
@@ -102,8 +111,10 @@ def test_a_camera_that_dies_comes_back_as_a_new_session_and_the_ledger_adds_up(c
     assert 0 < stream["outages"][0]["seconds"] < 15
 
 
-def test_a_frozen_camera_is_an_outage_and_gives_new_pictures_afterwards(camera: RtspServer) -> None:
-    with running("run", camera.url("cam"), *PROBE, "--jsonl", "-", "--read-timeout", "1") as process:
+@CLIENTS
+def test_a_frozen_camera_is_an_outage_and_gives_new_pictures_afterwards(camera: RtspServer, client: str) -> None:
+    flags = ("--jsonl", "-", "--read-timeout", "1", "--rtsp-client", client)
+    with running("run", camera.url("cam"), *PROBE, *flags) as process:
         assert process.stderr is not None
         lines = _lines(process)
         before = _until(lines, _shown)

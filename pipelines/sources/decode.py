@@ -50,8 +50,11 @@ class Trust:
         self._faults = [_Fault(0)]
         self._flagged = False
 
-    def packet(self, index: int, packet: Packet) -> None:
-        """Look at a packet before it is decoded."""
+    def packet(self, index: int, packet: Packet, *, gap: bool = False) -> None:
+        """Look at a packet before it is decoded. gap: others before it are missing."""
+        if gap:
+            # Before the look for a key: that is good all the same, what is shown before it is not.
+            self.damaged(index)
         flagged, self._flagged = self._flagged, packet.is_corrupt
         if flagged or packet.is_corrupt:
             self.damaged(index)
@@ -61,7 +64,7 @@ class Trust:
                     fault.healed, fault.healed_pts = index, packet.pts
 
     def damaged(self, index: int) -> None:
-        """The packet could not be decoded, is flagged, or others before it are missing."""
+        """The packet could not be decoded, is flagged, or some of it is missing."""
         if not self._faults or self._faults[-1].healed is not None:
             self._faults.append(_Fault(index))
 
@@ -117,17 +120,18 @@ class PictureDecoder:
         arrived_s: float,
         *,
         damaged: bool = False,
+        gap: bool = False,
         aspect: Fraction | None = None,
         captured_s: float | None = None,
     ) -> Iterator[Capture]:
         """What one packet gives; an empty one at the end of the stream gives what is left inside.
 
-        damaged: some of the packet, or of those before it, is missing.
+        damaged: some of the packet is missing, or may be. gap: others before it are missing.
         aspect: of a sample, where the container knows it. captured_s: see `Capture`.
         """
         self._index += 1
         packet.opaque = (self._index, captured_s)
-        self._trust.packet(self._index, packet)
+        self._trust.packet(self._index, packet, gap=gap)
         if damaged:
             self._trust.damaged(self._index)
         for frame in self._decode(packet):
@@ -169,7 +173,7 @@ def decoded(
 
     packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
     silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
-    gaps: asked after each packet whether the transport has lost something before it.
+    gaps: asked after each packet whether the transport has lost some of it, or something before it.
 
     :raises SourceError: after `silence_s`.
     """

@@ -65,10 +65,17 @@ class Ears:
         self.back += 1
 
     def packets(self, counts: PacketCounts) -> None:
-        self.counts += counts
+        with self._changed:
+            self.counts += counts
+            self._changed.notify_all()
 
     def once(self, key: str, message: str) -> None:
         self.said[key] = message
+
+    def until_received(self, packets: int) -> None:
+        """Wait until so many packets have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.counts.received >= packets, PATIENCE_S), self.counts
 
     def until_interrupted(self, times: int = 1) -> None:
         """Wait for the `times`-th outage."""
@@ -91,7 +98,7 @@ class Player:
         if stopped:
             self._stop.set()
         self._changed = threading.Condition()
-        self._ended = False
+        self.ended = False
         self._thread = threading.Thread(target=self._play, name="player")
 
     def __enter__(self) -> Player:
@@ -111,28 +118,32 @@ class Player:
         except BaseException as error:
             self.error = error
         with self._changed:
-            self._ended = True
+            self.ended = True
             self._changed.notify_all()
 
     def until(self, count: int) -> list[Capture]:
         """The captures, once there are so many."""
-        self._until(lambda: len(self.captures) >= count or self._ended)
+        self._until(lambda: len(self.captures) >= count or self.ended)
         assert len(self.captures) >= count, f"ended after {len(self.captures)}: {self.error!r}"
         return self.captures[:]
 
     def until_one(self, wanted: Callable[[Capture], bool]) -> None:
         """Until there is a capture that is as wanted."""
-        self._until(lambda: any(map(wanted, self.captures)) or self._ended)
+        self._until(lambda: any(map(wanted, self.captures)) or self.ended)
         assert any(map(wanted, self.captures)), f"ended after {len(self.captures)}: {self.error!r}"
+
+    def until_some(self) -> None:
+        """Until the first capture, or the end without one."""
+        self._until(lambda: bool(self.captures) or self.ended)
 
     def until_session(self, session: int) -> Capture:
         """The first capture of a session."""
-        self._until(lambda: any(c.session == session for c in self.captures) or self._ended)
+        self._until(lambda: any(c.session == session for c in self.captures) or self.ended)
         return next(c for c in self.captures if c.session == session)
 
     def until_ended(self, limit_s: float = PATIENCE_S) -> None:
         """Until the source came to its end by itself."""
-        self._until(lambda: self._ended, limit_s)
+        self._until(lambda: self.ended, limit_s)
 
     def stop(self) -> float:
         """Stop it; seconds until it had ended."""

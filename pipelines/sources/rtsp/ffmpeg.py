@@ -7,9 +7,11 @@ defaults 127 / 221; without probing, buffering and frame threads 45 / 47.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import av.logging
 
@@ -18,12 +20,15 @@ from pipelines.frame import Capture
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.opening import opened
+from pipelines.sources.rtsp.dial import UNVERIFIED
 from pipelines.sources.rtsp.options import RtspOptions
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
 LOST = ("missed", "RTP: dropping")
 """Words of FFmpeg's log line about packets that never came: the only place where it says so."""
+TLS = "tls"
+"""Where a line comes from that speaks of a certificate: the error itself is an "Input/output error" only."""
 
 
 class FfmpegRtsp:
@@ -47,12 +52,14 @@ class FfmpegRtsp:
             "reorder_queue_size": "0",
             "max_delay": "0",
             "timeout": str(int(1e6 * limits.read_s)),
+            **_tls_options(verify=self._options.tls_verify),
         }
         # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a
         # client that leaves one of its tracks out.
         _listen_for_losses()
         with (
             av.logging.Capture(local=True) as lines,
+            _certificate_explained(shown(self._url), lines),
             opened(self._url, stop=stop, limits=limits, options=options) as (container, stream),
         ):
             info = stream_info(stream)
@@ -68,6 +75,24 @@ class FfmpegRtsp:
             )  # fmt: skip
         if not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the camera ended the stream")
+
+
+def _tls_options(*, verify: bool) -> dict[str, str]:
+    """FFmpeg checks nothing by itself. Which authorities it would ask depends on how it was built: here those of Python."""
+    paths = ssl.get_default_verify_paths()
+    authorities = {"ca_file": paths.cafile} if paths.cafile else {}
+    return {"tls_verify": "1", **authorities} if verify else {"tls_verify": "0"}
+
+
+@contextlib.contextmanager
+def _certificate_explained(name: str, lines: Sequence[tuple[int, str, str]]) -> Iterator[None]:
+    """:raises SourceError: permanent, in place of any other, if FFmpeg's log says that a certificate does not hold."""
+    try:
+        yield
+    except SourceError:
+        if any(part == TLS and "certificate" in line.lower() for _, part, line in lines):
+            raise SourceError(f"{name}: the server's certificate does not hold; {UNVERIFIED}", permanent=True) from None
+        raise
 
 
 def _listen_for_losses() -> None:

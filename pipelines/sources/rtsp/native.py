@@ -34,7 +34,7 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
-from pipelines.sources.timeline import Timeline
+from pipelines.sources.timeline import DEFAULT_RATE, Timeline
 
 ALONE_S = 2.0
 """A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of
@@ -108,6 +108,10 @@ class _Reader:
         self._camera = _CameraClock(track.clock_rate)
         self._decoder = self._make_decoder(track)
         self._parameter_sets = track.parameter_sets
+        self._early: Received | None = None
+        """The last report before the first packet, which says whose report is the video's."""
+        self._missing = False
+        """A unit came to nothing, and none has been decoded since."""
         self._began_s = clock()
         self._report_s = self._began_s + 1
         self._told = PacketCounts()
@@ -148,12 +152,19 @@ class _Reader:
 
     def _take(self, packet: Received) -> Iterator[Capture]:
         if packet.kind == "rtcp":
-            self._control(packet)
+            if self._sequence.ssrc is None:
+                self._early = packet
+            else:
+                self._control(packet)
             return
         parsed = parse(packet.data, packet.arrived_s, self._track.payload_type)
         if parsed is not None:
             self._reception.arrived(parsed)
-            yield from self._assembled(self._sequence.push(parsed))
+            items = self._sequence.push(parsed)
+            if self._early is not None:
+                early, self._early = self._early, None
+                self._control(early)
+            yield from self._assembled(items)
 
     def _assembled(self, items: Iterable[Ordered]) -> Iterator[Capture]:
         for item in items:
@@ -162,18 +173,20 @@ class _Reader:
     def _decoded(self, units: Iterable[AccessUnit]) -> Iterator[Capture]:
         for unit in units:
             if unit.restarted:
-                self._stamps = Unwrapped()
+                # A count that went back would put the new pictures before the last key picture, and out of trust.
+                self._stamps.restart(int(self._track.clock_rate / (self._track.rate or DEFAULT_RATE)))
                 self._camera = _CameraClock(self._track.clock_rate)
             if not unit.data:
+                # Nothing of it came, which is felt by the next one.
+                self._missing = True
                 continue
             packet = av.Packet(self._parameter_sets + unit.data)
             self._parameter_sets = b""
             packet.pts = self._stamps.extend(unit.timestamp)
             packet.is_keyframe = unit.key or unit.recovery == 0
-            # Behind a loss a whole key picture is as good as ever, any other leans on what is missing.
-            damaged = unit.damaged or (unit.lost_before and not packet.is_keyframe)
+            gap, self._missing = unit.lost_before or self._missing, False
             yield from self._decoder.captures(
-                packet, unit.arrived_s, damaged=damaged, captured_s=self._camera.wall_s(unit.timestamp)
+                packet, unit.arrived_s, damaged=unit.damaged, gap=gap, captured_s=self._camera.wall_s(unit.timestamp)
             )
 
     def _control(self, packet: Received) -> None:
@@ -192,8 +205,6 @@ class _Reader:
             self._report_s = now + REPORT_S
             self._client.send_rtcp(self._reception.report(now))
         self._tell()
-        if self._units.reason is not None:
-            self._watch.once("markers", f"{self._units.reason}: each picture is known to be whole when the next one begins")
         nothing = self._sequence.received == 0
         silence_s = self._options.limits.read_s
         if self._alone and nothing and now - self._began_s > min(ALONE_S, silence_s / 2):
@@ -204,6 +215,9 @@ class _Reader:
             raise SourceError(f"{self._name}: no picture for {silence_s:g} s{hint}")
 
     def _tell(self) -> None:
+        """What there is to say since the last time, of packets and of the camera's habits."""
+        if self._units.reason is not None:
+            self._watch.once("markers", f"{self._units.reason}: each picture is known to be whole when the next one begins")
         s = self._sequence
         counts = PacketCounts(s.received, s.lost, s.reordered, s.duplicated)
         if counts != self._told:

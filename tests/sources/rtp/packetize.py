@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -59,26 +60,41 @@ def slices(codec: Codec, nals: Sequence[bytes]) -> Nals:
 
 
 @functools.cache
-def stream(codec: Codec, frames: int = 12, gop: int = 6, b_frames: int = 0, slices: int = 1, first: int = 1000) -> Stream:
+def stream(
+    codec: Codec,
+    frames: int = 12,
+    gop: int = 6,
+    b_frames: int = 0,
+    slices: int = 1,
+    first: int = 1000,
+    size: tuple[int, int] = (128, 96),
+    profile: str = "",
+    open_gop: bool = False,
+) -> Stream:
     """Pictures of moving noise, so that each takes several packets; `frames` of them, a key picture every `gop`.
 
-    Several slices in H.265 are cut out of one and cannot be decoded: x265's own crash now and then.
+    size: (width, height), multiples of 4. profile: of H.264. open_gop: B-frames before a key picture lean on what comes
+    before it. Several slices in H.265 are cut out of one and cannot be decoded: x265's own crash now and then.
     """
+    width, height = size
     encoder = av.CodecContext.create(FLAVOURS[codec][0], "w")
     assert isinstance(encoder, av.VideoCodecContext)
-    encoder.width, encoder.height, encoder.pix_fmt = 128, 96, "yuv420p"
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuv420p"
     encoder.time_base, encoder.framerate = Fraction(1, 25), Fraction(25)
     encoder.gop_size, encoder.max_b_frames = gop, b_frames
     if codec == "h264":
         encoder.options = {"crf": "24", "preset": "veryfast", "x264-params": f"slices={slices}:threads=1:scenecut=0"}
+        encoder.options["x264-params"] += f":open-gop={int(open_gop)}"
+        encoder.options |= {"profile": profile} if profile else {}
     else:
         parameters = f"log-level=none:pools=none:frame-threads=1:scenecut=0:bframes={b_frames}:aud=1"
-        parameters += f":keyint={gop}:min-keyint={gop}:hash=1"
+        parameters += f":keyint={gop}:min-keyint={gop}:hash=1:open-gop={int(open_gop)}"
         encoder.options = {"crf": "24", "preset": "ultrafast", "x265-params": parameters}
-    noise = np.random.default_rng(7).integers(60, 200, (144 * 2, 128), np.uint8)
+    rows = height * 3 // 2
+    noise = np.random.default_rng(7).integers(60, 200, (rows + frames, width), np.uint8)
     packets: list[av.Packet] = []
     for k in range(frames):
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(noise[k : k + 144]), format="yuv420p")
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(noise[k : k + rows]), format="yuv420p")
         frame.pts = k
         packets += encoder.encode(frame)
     packets += encoder.encode(None)
@@ -192,6 +208,12 @@ class Reader:
             self.out += self.units.push(item)
         self.out += self.units.flush()
         return self.out
+
+
+def wire(packet: RtpPacket) -> bytes:
+    """The packet as it goes over the network."""
+    head = (0x80, packet.marker << 7 | packet.payload_type, packet.sequence, packet.timestamp, packet.ssrc)
+    return struct.pack(">BBHII", *head) + packet.payload
 
 
 def bare(packets: Sequence[tuple[int, RtpPacket]]) -> list[RtpPacket]:

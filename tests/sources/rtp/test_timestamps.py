@@ -20,3 +20,14 @@ def test_b_frames_over_many_wraps(first: int) -> None:
 def test_back_before_the_first() -> None:
     clock = Unwrapped()
     assert [clock.extend(stamp) for stamp in (100, 2**32 - 100, 50)] == [100, -100, 50]
+
+
+def test_a_new_numbering_goes_on_behind_the_highest() -> None:
+    clock = Unwrapped()
+    clock.restart(40)
+    assert [clock.extend(t) for t in (1000, 1080, 1040)] == [1000, 1080, 1040]
+    clock.restart(40)
+    assert [clock.extend(t) for t in (2**32 - 10, 30, 10)] == [1120, 1160, 1140]
+    clock.restart(40)
+    clock.restart(40)
+    assert clock.extend(7) == 1200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import threading
 from pathlib import Path
 
@@ -12,35 +11,23 @@ import pytest
 from pipelines.errors import SourceError
 from pipelines.sources.opening import Limits
 from pipelines.sources.rtsp.client import RtspClient
+from pipelines.sources.rtsp.ffmpeg import FfmpegRtsp
+from pipelines.sources.rtsp.options import RtspOptions
 from pipelines.sources.rtsp.waiting import Stopped
+from tests.servers.certificates import self_signed, server_context
 from tests.servers.peers import SilentPeer
 from tests.servers.scripted import Scripted, camera, frame, reply
+from tests.servers.streaming import described
+from tests.sources.play import Player
+from tests.sources.rtp.packetize import bare, packetize, stream, wire
 from tests.sources.rtsp.clients import SECRET, Stopping, nothing_open, received  # noqa: F401 - a fixture
-from tests.system import need
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_open")]
 
 
-def _certificate(folder: Path, names: str) -> Path:
-    """A self-signed certificate with its key, in one file."""
-    need("openssl")
-    path = folder / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=camera", "-addext", f"subjectAltName={names}", "-keyout", str(folder / "key"), "-out", str(path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
-    path.write_bytes(path.read_bytes() + (folder / "key").read_bytes())
-    return path
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _certificate(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")
-
-
-def _context(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
+    return self_signed(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")
 
 
 def _client(server: Scripted | SilentPeer, **options: object) -> RtspClient:
@@ -62,7 +49,7 @@ def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_certificate_that_holds(trusted: Path) -> None:
-    with Scripted(camera(), tls=_context(trusted)) as server, _client(server) as client:
+    with Scripted(camera(), tls=server_context(trusted)) as server, _client(server) as client:
         assert server.methods == ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]
         assert client.track.control == server.url("/cam/trackID=0", scheme="rtsps")
         sent = [k.to_bytes(2, "big") * 5000 for k in range(300)]
@@ -79,7 +66,7 @@ def test_a_certificate_that_holds(trusted: Path) -> None:
 
 
 def test_one_that_nobody_signed(certificate: Path) -> None:
-    with Scripted(camera(), tls=_context(certificate)) as server:
+    with Scripted(camera(), tls=server_context(certificate)) as server:
         error = _fails(server)
         assert server.methods == []
     assert error.permanent
@@ -88,9 +75,9 @@ def test_one_that_nobody_signed(certificate: Path) -> None:
 
 
 def test_one_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = _certificate(tmp_path, "DNS:other.invalid")
+    other = self_signed(tmp_path, "DNS:other.invalid")
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
-    with Scripted(camera(), tls=_context(other)) as server:
+    with Scripted(camera(), tls=server_context(other)) as server:
         error = _fails(server)
         assert server.methods == []
     assert error.permanent
@@ -98,12 +85,12 @@ def test_one_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_check_may_be_turned_off(certificate: Path) -> None:
-    with Scripted(camera(), tls=_context(certificate)) as server, _client(server, verify_tls=False):
+    with Scripted(camera(), tls=server_context(certificate)) as server, _client(server, verify_tls=False):
         assert server.methods == ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]
 
 
 def test_an_old_version(trusted: Path) -> None:
-    context = _context(trusted)
+    context = server_context(trusted)
     with pytest.deprecated_call():
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with Scripted(camera(), tls=context) as server:
@@ -113,7 +100,7 @@ def test_an_old_version(trusted: Path) -> None:
 
 
 def test_a_server_that_wants_a_certificate_of_ours(trusted: Path) -> None:
-    context = _context(trusted)
+    context = server_context(trusted)
     context.verify_mode = ssl.CERT_REQUIRED
     with Scripted(camera(), tls=context) as server:
         assert not _fails(server).permanent
@@ -131,10 +118,47 @@ def test_a_peer_that_does_not_shake_hands() -> None:
 def test_the_password_never_goes_down_to_plain_text(trusted: Path) -> None:
     with Scripted(lambda asked: reply(asked, 401, b"", 'WWW-Authenticate: Basic realm="x"')) as plain:
         moved = camera(DESCRIBE=lambda asked: reply(asked, 302, b"", f"Location: {plain.url()}"))
-        with Scripted(moved, tls=_context(trusted)) as server:
+        with Scripted(moved, tls=server_context(trusted)) as server:
             url = server.url(who=f"u:{SECRET}", scheme="rtsps")
             client = RtspClient(url, transport="tcp", stop=threading.Event(), limits=Limits(10, 5))
             with pytest.raises(SourceError, match="401"):
                 client.open()
         assert plain.methods == ["OPTIONS", "DESCRIBE"]
         assert not [one for one in plain.asked if "authorization" in one.headers]
+
+
+class TestFfmpeg:
+    """It would check nothing by itself."""
+
+    @staticmethod
+    def _played(certificate: Path, *, verify: bool = True) -> Player:
+        options = RtspOptions("ffmpeg", limits=Limits(10, 5), tls_verify=verify)
+        packets = [frame(wire(packet)) for packet in bare(packetize(stream("h264", frames=30)))]
+        played = camera(described("h264"), PLAY=lambda asked: reply(asked) + b"".join(packets))
+        with Scripted(played, tls=server_context(certificate)) as server:
+            with Player(FfmpegRtsp(server.url(scheme="rtsps"), options)) as player:
+                player.until_some()
+            assert bool(player.captures) is ("PLAY" in server.methods)
+        return player
+
+    def test_a_certificate_that_holds(self, trusted: Path) -> None:
+        assert self._played(trusted).error is None
+
+    def test_the_check_may_be_turned_off(self, certificate: Path) -> None:
+        assert self._played(certificate, verify=False).error is None
+
+    def test_one_that_nobody_signed(self, certificate: Path) -> None:
+        self._is_refused(self._played(certificate))
+
+    def test_one_of_another_host(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = self_signed(tmp_path, "DNS:other.invalid")
+        monkeypatch.setenv("SSL_CERT_FILE", str(other))
+        self._is_refused(self._played(other))
+
+    @staticmethod
+    def _is_refused(player: Player) -> None:
+        error = player.error
+        assert isinstance(error, SourceError)
+        assert error.permanent
+        assert "certificate does not hold" in str(error)
+        assert "--no-tls-verify" in str(error)
