@@ -25,6 +25,7 @@ from app.work import Work
 from pipelines.errors import UsageError
 from pipelines.frame import Capture, Frame, Prediction, Trace
 from pipelines.predict.engines.engine import Engine
+from pipelines.predict.predictor import PredictorEvents
 from pipelines.render.overlay import Overlay
 from pipelines.sources.file import FileSource
 from pipelines.sources.source import Unheard
@@ -61,7 +62,7 @@ def bench(settings: Settings, console: Console, *, as_json: bool) -> int:
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     """CPU milliseconds a frame of each part, alone. CPU time, so that whoever else uses the machine counts little."""
     captures, decode_ms = _timed(lambda: _decoded(clip), SAMPLE)
-    model = build.make_model(settings, lambda size, seconds: None)
+    model = build.make_model(settings, PredictorEvents())
     row = np.zeros(model.preprocess.shape, np.uint8)
 
     def preprocess() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
@@ -20,7 +20,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.policy import SchedulerOptions
-from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
+from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
 from pipelines.render.overlay import Overlay, OverlayStyle
@@ -113,7 +113,7 @@ class Model:
             self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
 
 
-def make_model(settings: Settings, done: Callable[[int, float], None]) -> Model:
+def make_model(settings: Settings, events: PredictorEvents) -> Model:
     """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
@@ -124,11 +124,11 @@ def make_model(settings: Settings, done: Callable[[int, float], None]) -> Model:
             raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
-        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", done)
-    return _network(settings, labels, done)
+        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events)
+    return _network(settings, labels, events)
 
 
-def _network(settings: Settings, labels: tuple[str, ...] | None, done: Callable[[int, float], None]) -> Model:
+def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents) -> Model:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     device = choose.device(settings.device)
@@ -137,7 +137,7 @@ def _network(settings: Settings, labels: tuple[str, ...] | None, done: Callable[
             raise UsageError(f"--engine openvino runs on the CPU only, not on {device}; use --engine torch or --device cpu")
         engine, spec, names = _torch(name, device, settings)
         why = f"torch {engine.precision} on {device}" + ("" if settings.engine == "torch" else ": there is a GPU")
-        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, done)
+        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
     chosen, precision, why = choose.engine(facts, settings.engine, settings.precision)
@@ -145,7 +145,7 @@ def _network(settings: Settings, labels: tuple[str, ...] | None, done: Callable[
         engine, _, _ = _torch(name, device, settings)
     else:
         engine = _openvino(stored, facts, precision)
-    return _model(settings, engine, _rgb(facts.input, settings), labels or facts.names, stored, why, done)
+    return _model(settings, engine, _rgb(facts.input, settings), labels or facts.names, stored, why, events)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> RgbPreprocess:
@@ -168,7 +168,7 @@ def _torch(name: models.ModelName, device: str, settings: Settings) -> tuple[Eng
 
 def _model(
     settings: Settings, engine: Engine, preprocess: Preprocess, names: tuple[str, ...] | None, stored: Stored | None,
-    why: str, done: Callable[[int, float], None],
+    why: str, events: PredictorEvents,
 ) -> Model:  # fmt: skip
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
     given = engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None
@@ -179,7 +179,7 @@ def _model(
         known=stored.profile(_profile_key(engine)) if stored is not None else None,
         scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s),
     )
-    return Model(AsyncBatchPredictor(engine, preprocess, options, done=done), preprocess, why, stored, names)
+    return Model(AsyncBatchPredictor(engine, preprocess, options, events=events), preprocess, why, stored, names)
 
 
 def _profile_key(engine: Engine) -> str:

@@ -19,6 +19,7 @@ from pipelines.crew import Crew
 from pipelines.errors import SinkError, WatchlineError
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
+from pipelines.predict.predictor import PredictorEvents
 from pipelines.sinks.sink import Log, Sink
 from pipelines.sinks.window import Window
 from pipelines.sources.source import Source
@@ -87,7 +88,7 @@ class Work:
             self.error = error
 
     def _work(self) -> None:
-        self._model = model = build.make_model(self._settings, self.monitor.batch)
+        self._model = model = build.make_model(self._settings, PredictorEvents(self.monitor.batch, self.stop))
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)

@@ -52,6 +52,15 @@ class PredictorOptions:
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
 
+@dataclass(frozen=True, slots=True)
+class PredictorEvents:
+    """Whom the predictor tells. `batch(size, seconds)`: of every batch, in the completion thread. `failed()`: that an error
+    has ended it, once, in the thread that it ended."""
+
+    batch: Callable[[int, float], None] = lambda size, seconds: None
+    failed: Callable[[], None] = lambda: None
+
+
 @dataclass(slots=True, eq=False)
 class _Batch:
     id: int
@@ -63,7 +72,7 @@ class _Batch:
 class AsyncBatchPredictor:
     """Used as `with predictor:`; entering returns when the engine is warm and measured, leaving cancels what waits.
 
-    `done(batch size, seconds)` is told of every batch, in the completion thread.
+    When an error of its own ends it, `error` says which, and nothing is predicted any more.
     """
 
     def __init__(
@@ -72,18 +81,18 @@ class AsyncBatchPredictor:
         preprocess: Preprocess,
         options: PredictorOptions,
         *,
-        done: Callable[[int, float], None] = lambda size, seconds: None,
+        events: PredictorEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
         self.preprocess = preprocess
         self.warmup_s = 0.0
         self._options = options
-        self._done = done
+        self._events = events or PredictorEvents()
         self._clock = clock
         self._stop = threading.Event()
         self._ready = threading.Event()
-        self._crew = Crew(self.stop)
+        self._crew = Crew(self._abort)
         self._free: Channel[Slot] = Channel(options.scheduler.slots, "block")
         self._started: Channel[_Batch] = Channel(options.scheduler.slots + 1, "block")
         self._scheduler: DynamicBatchScheduler | None = None
@@ -111,6 +120,11 @@ class AsyncBatchPredictor:
         self._stop.set()
         if self._scheduler is not None:
             self._scheduler.stop()
+
+    def _abort(self) -> None:
+        self.stop()
+        if self._crew.error is not None:
+            self._events.failed()
 
     @property
     def profile(self) -> Profile:
@@ -221,9 +235,17 @@ class AsyncBatchPredictor:
 
     def _run(self, entries: list[Entry]) -> None:
         slot = self._free.get()
-        began_s = self._clock()
-        staged = self._stage(entries, slot)
-        self._running.staged(len(entries), self._clock() - began_s)
+        try:
+            began_s = self._clock()
+            staged = self._stage(entries, slot)
+            self._running.staged(len(entries), self._clock() - began_s)
+        except BaseException as error:
+            # Only an error of this class itself: it ends the predictor, and nobody may wait for these frames for ever.
+            self._free.put(slot)
+            for entry in entries:
+                if not entry.future.done():
+                    entry.future.set_exception(error)
+            raise
         if not staged:
             self._free.put(slot)
             self._running.done()
@@ -296,7 +318,7 @@ class AsyncBatchPredictor:
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
-        self._done(n, took_s)
+        self._events.batch(n, took_s)
 
     def _failed(self, batch: _Batch, error: BaseException) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one."""

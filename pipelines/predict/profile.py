@@ -23,6 +23,10 @@ MEASURE_S = 0.15
 """Time that is spent on measuring one size."""
 
 
+LEAST_S = 1e-6
+"""No batch takes less, also of a probe that takes no time: rates are computed from these times."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds of one batch, warm."""
@@ -43,8 +47,8 @@ class Profile:
             raise ValueError(f"a profile needs the time of a batch of 1, got sizes {sorted(table)}")
         self.table = dict(sorted(table.items()))
         self.max_batch = max_batch
-        self._median = [_at(self.table, b, "median_s", pads) for b in range(1, max_batch + 1)]
-        self._p99 = [_at(self.table, b, "p99_s", pads) for b in range(1, max_batch + 1)]
+        self._median = [max(_at(self.table, b, "median_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
+        self._p99 = [max(_at(self.table, b, "p99_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
         self._ratios: deque[float] = deque(maxlen=WINDOW)
         self._ratio_median: float | None = None
         self._ratio_p99: float | None = None
@@ -59,7 +63,7 @@ class Profile:
 
     def observe(self, b: int, seconds: float) -> None:
         """A batch of b took so long on the running system."""
-        self._ratios.append(seconds / max(self._median[b - 1], 1e-6))
+        self._ratios.append(seconds / self._median[b - 1])
         if len(self._ratios) < ENOUGH:
             return
         ranked = sorted(self._ratios)

@@ -14,6 +14,7 @@ from typing import IO
 
 import pytest
 
+from pipelines.predict.predictor import AsyncBatchPredictor
 from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
 from tests.media import level, lumas, numbered
 from tests.servers.peers import HttpFiles, SilentPeer
@@ -102,6 +103,18 @@ class TestBadInput:
     def test_no_window_without_a_display_unless_asked(self, place: Path) -> None:
         numbered(place / "num.mp4", frames=3)
         assert finished("run", "num.mp4", "--model", "probe").code == 0
+
+    def test_an_error_in_the_predictor_ends_cameras_too(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A camera never ends by itself: nobody may watch a run in which nothing is predicted any more."""
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("device")
+
+        monkeypatch.setattr(AsyncBatchPredictor, "_stage", broken)
+        done = watchline("run", "synthetic:64x64@25", *PROBE, "--jsonl", "out.jsonl")
+        assert done.code == 1
+        assert "device (ZeroDivisionError in thread predict:cpu)" in done.err
+        assert read_lines(place / "out.jsonl")[0]["status"] == "failed"
 
     def test_the_traceback_comes_with_verbose(self, place: Path) -> None:
         done = watchline("run", "nope.txt.mp4", "--config", "nope.yaml", "-v")

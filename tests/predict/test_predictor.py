@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -17,7 +18,7 @@ from pipelines.errors import EngineError, UsageError
 from pipelines.frame import Picture, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.policy import SchedulerOptions
-from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
+from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.profile import Profile, Timing
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame
@@ -131,7 +132,7 @@ def test_labels_come_with_the_most_probable_first_and_the_batch_is_told() -> Non
     done: list[tuple[int, float]] = []
     predictor = AsyncBatchPredictor(
         engine, ProbePreprocess(), replace(OPTIONS, names=tuple(f"n{k}" for k in range(CLASSES))),
-        done=lambda n, s: done.append((n, s)),
+        events=PredictorEvents(lambda n, s: done.append((n, s))),
     )  # fmt: skip
     with predictor:
         predictor.open("a", live=False)
@@ -264,8 +265,8 @@ def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) 
     def broken(size: int, seconds: float) -> None:
         raise ZeroDivisionError
 
-    engine = LateEngine(gate)
-    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), FULL, done=broken)
+    engine, gone = LateEngine(gate), threading.Event()
+    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), FULL, events=PredictorEvents(broken, gone.set))
     futures: list[Future[Prediction]] = []
 
     def run() -> None:
@@ -281,6 +282,7 @@ def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) 
     assert [_said(f) for f in futures[:4]] == list(range(4))
     assert all(f.cancelled() or f.exception(0) is not None for f in futures[4:])
     assert "complete:cpu" in str(caught.value.__notes__)
+    assert gone.is_set()
     assert engine.closed == 1
 
 
@@ -402,7 +404,8 @@ def test_a_file_of_a_hundred_frames_goes_in_full_batches_and_its_rest() -> None:
     """The probe with 10 ms a batch and 0.5 ms a frame: 32 + 32 + 32 + 4."""
     options = PredictorOptions(topk=1, scheduler=SchedulerOptions(max_batch=32))
     sizes: list[int] = []
-    predictor = AsyncBatchPredictor(ProbeEngine(0.010, 0.0005), ProbePreprocess(), options, done=lambda n, s: sizes.append(n))
+    events = PredictorEvents(lambda n, s: sizes.append(n))
+    predictor = AsyncBatchPredictor(ProbeEngine(0.010, 0.0005), ProbePreprocess(), options, events=events)
     with predictor:
         predictor.open("a", live=False)
         futures: list[Future[Prediction]] = []

@@ -185,6 +185,15 @@ def test_a_blind_cameras_late_frame_makes_no_other_camera_wait() -> None:
     assert sorted(house.poll()) == ["a", "b", "c"]
 
 
+def test_a_device_that_takes_no_time_is_as_good_as_any() -> None:
+    house = House(ProbeEngine().shape(32), live="abc")
+    house.scheduler.staged(1, 0.020)
+    for name in "abc":
+        house.submit(name)
+        house.clock.now += 0.010
+    assert sorted(house.poll()) == ["a", "b", "c"]
+
+
 def test_a_camera_whose_first_frame_is_still_on_its_way_is_not_blind() -> None:
     house = House(live="a")
     house.submit("a")

@@ -169,8 +169,9 @@ def test_a_second_start_of_the_default_model_imports_neither_torch_nor_timm(tmp_
     code = """
 import sys
 from app.build import make_model
+from pipelines.predict.predictor import PredictorEvents
 from app.config import Settings
-model = make_model(Settings(sources=("x",)), lambda size, seconds: None)
+model = make_model(Settings(sources=("x",)), PredictorEvents())
 with model.predictor:
     pass
 heavy = {"torch", "timm", "torchvision", "nncf"} & set(sys.modules)
