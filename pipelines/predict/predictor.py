@@ -313,7 +313,7 @@ class AsyncBatchPredictor:
         took_s = now - max(batch.started_s, self._device_free_s)
         self._device_free_s = now
         n = len(batch.entries)
-        self.profile.observe(n, took_s)
+        self.profile.observe(n, took_s, now)
         self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
