@@ -23,9 +23,9 @@ class Crew:
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Run `work` in a new thread called `name`. Threads of the crew may start others."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name)
-        with self._lock:
+        with self._lock:  # whoever waits for all must not see one that has not begun, and take it for one that has ended
             self._threads.append(thread)
-        thread.start()
+            thread.start()
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
         try:

@@ -160,3 +160,25 @@ def test_join_may_be_called_before_leaving(abort: Aborted) -> None:
         crew.join()
         assert crew.alive() == []
         crew.start("another", lambda: None)
+
+
+def test_a_thread_that_is_being_started_is_waited_for(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crew's thread starts another one and ends, while the crew waits for all."""
+    begun, joined, ended = threading.Event(), threading.Event(), threading.Event()
+    true_start, too_early = threading.Thread.start, []
+
+    def slow_start(thread: threading.Thread) -> None:
+        if thread.name == "second":
+            begun.set()
+            too_early.append(joined.wait(0.2))
+        true_start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slow_start)
+    crew = Crew(abort)
+    starter = threading.Thread(target=lambda: crew.start("second", ended.set), name="starter")
+    starter.start()
+    assert begun.wait(10)
+    crew.join()
+    joined.set()
+    starter.join()
+    assert (too_early, ended.is_set()) == ([False], True)
