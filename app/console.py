@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,12 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
         text = " ".join(record.getMessage().splitlines())
-        self._console.print(Text(text, style=style or ""), soft_wrap=True)
+        self._console.print(Text(plain(text), style=style or ""), soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """The text without what would move a terminal's cursor or change its colours: a file may have any name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def start_logging(console: Console, *, verbose: bool, quiet: bool) -> None:
@@ -84,7 +90,7 @@ class RunScreen:
         if ledger.stream not in self._tasks:
             if len(self._tasks) >= MANY and glance.ended:
                 return
-            self._tasks[ledger.stream] = self._progress.add_task(ledger.stream, total=None, fps=0.0)
+            self._tasks[ledger.stream] = self._progress.add_task(escape(plain(ledger.stream)), total=None, fps=0.0)
         # A header that announces too few frames must not give 110 %.
         total = done if glance.ended else max(ledger.expected, done) if ledger.expected else None
         self._progress.update(self._tasks[ledger.stream], completed=done, total=total, fps=glance.fps)
@@ -103,7 +109,8 @@ def camera_table(cameras: Sequence[Glance]) -> Table:
         if c.silent_s is not None:
             state = f"[red]no signal {c.silent_s:.0f} s[/red]"
         times = ["-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms, *[c.camera_age_ms] * aged)]
-        table.add_row(Text(c.stream), state, f"{c.fps:.1f}", *times, *(str(n) for n in (c.shown, c.late, c.dropped, c.failed)))
+        counts = (str(n) for n in (c.shown, c.late, c.dropped, c.failed))
+        table.add_row(Text(plain(c.stream)), state, f"{c.fps:.1f}", *times, *counts)
     return table
 
 
@@ -124,7 +131,7 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
         )
     lines += [line for name, s in streams.items() if (line := _camera_age(name, s))]
     lines += [line for name, s in streams.items() if (line := _losses(name, s))]
-    return lines + list(places)
+    return [plain(line) for line in (*lines, *places)]
 
 
 def _camera_age(name: str, s: dict[str, Any]) -> str:

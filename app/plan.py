@@ -67,6 +67,8 @@ def _one(name: str, text: str) -> list[StreamPlan]:
 
 def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
     """The streams that one SOURCE means. `inside`: list files that are being read."""
+    if not text.strip():
+        raise UsageError(f"a source is empty; give {ALLOWED}")
     if re.fullmatch(r"\d+", text):
         return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
     if re.fullmatch(r"/dev/video\d+", text):

@@ -198,6 +198,8 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
 
 def _write_report(report: dict[str, Any], path: str) -> int:
     text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # A file's name that is no text (lone surrogates) stands with JSON's own escapes.
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     if path == "-":
         sys.stdout.write(text)
         return DONE

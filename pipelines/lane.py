@@ -85,7 +85,7 @@ class Lane:
         self.name = name
         self.ledger = ledger
         self.complete = False
-        """The source came to its own end, and all of it was taken."""
+        """The source came to its own end, whole, and all of it was taken."""
         self.error: SourceError | None = None
         """What ended the source, if not its end."""
         self._source = source
@@ -132,7 +132,7 @@ class Lane:
                     if frame.index + 1 == self._options.max_frames:
                         break
                 else:
-                    self.complete = not self._stop.is_set()
+                    self.complete = not self._stop.is_set() and not self.ledger.faults
         except SourceError as error:
             if not self._stop.is_set():
                 self.error = error

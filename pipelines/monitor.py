@@ -183,6 +183,8 @@ class StreamLedger:
 
     def fault(self, message: str) -> None:
         with self._lock:
+            if message in self.faults:
+                return  # a truncated file that is looped says so at every turn
             self.faults.append(message)
         log.error("%s: %s", self.stream, message)
 

@@ -143,9 +143,8 @@ class PictureDecoder:
                 self._trust.damaged(made_by)
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()
-            yield Capture(
-                picture, self._timeline.seconds(frame.pts), arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s
-            )
+            pts_s = self._timeline.seconds(frame.pts, frame.dts)
+            yield Capture(picture, pts_s, arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s)
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:
@@ -169,7 +168,7 @@ def decoded(
     gaps: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Capture]:
-    """Decode a stream's packets. The packets' iterator may raise; what is inside the decoder is then lost.
+    """Decode a stream's packets. Where their iterator raises, what is inside the decoder comes out before the error does.
 
     packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
     silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
@@ -178,7 +177,7 @@ def decoded(
     :raises SourceError: after `silence_s`.
     """
     decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
-    for packet in packets:
+    for packet in _to_the_last(packets, stream):
         if stop.is_set():
             return
         arrived_s = clock()
@@ -189,9 +188,30 @@ def decoded(
             raise SourceError(f"no picture for {silence_s:g} s")
 
 
+def _to_the_last(packets: Iterable[Packet], stream: VideoStream) -> Iterator[Packet]:
+    """The packets, and at their end one that empties the decoder, also where they break off."""
+    packet: Packet | None = None
+    try:
+        for packet in packets:
+            yield packet
+    except (av.error.FFmpegError, OSError):
+        yield _empty(stream)
+        raise
+    if packet is not None and packet.size:
+        yield _empty(stream)
+
+
+def _empty(stream: VideoStream) -> Packet:
+    packet = Packet()
+    packet.stream = stream
+    return packet
+
+
 def stream_info(stream: VideoStream, sound: str | None = None) -> StreamInfo:
     """What the container says of the stream."""
     rate = stream.average_rate or stream.guessed_rate
+    if rate and stream.guessed_rate and stream.container.format.name == "avi":
+        rate = min(rate, stream.guessed_rate)  # its header may count fields, or packets without anything in them
     duration_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
     return StreamInfo(
         time_base=Fraction(stream.time_base) if stream.time_base else None,

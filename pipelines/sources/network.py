@@ -10,10 +10,9 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.file import indexed
+from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
-from pipelines.sources.timeline import Timeline
 
 SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
 REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
@@ -53,7 +52,7 @@ class NetworkSource:
             packets = container.demux() if self.live else container.demux(stream)
             yield from decoded(
                 packets, stream, stop=stop, watch=watch, info=info, threads=self._threads,
-                timeline=Timeline(info, leaps=indexed(container)), silence_s=self._limits.read_s if self.live else None,
+                timeline=timeline(info, container), silence_s=self._limits.read_s if self.live else None,
             )  # fmt: skip
         if self.live and not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the server ended the stream")

@@ -85,7 +85,7 @@ def opened(
         except (av.error.FFmpegError, OSError) as error:
             if stop.is_set():
                 return
-            raise _explained(name, error, limits.read_s, late=False, remote=remote) from None
+            raise _broken_off(name, error, limits.read_s, remote=remote) from None
         finally:
             _close(container)
 
@@ -120,12 +120,18 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
         if isinstance(error, kind):
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
-    if isinstance(error, av.error.InvalidDataError | ValueError):
-        what = "no video that can be decoded" + ("" if remote else ", or an incomplete file (no moov)")
-        return SourceError(f"cannot read {name}: {what}", permanent=not remote)
+    if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
+        return SourceError(f"cannot read {name}: no video that can be decoded", permanent=not remote)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")
+
+
+def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) -> SourceError:
+    """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
+    if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
+        return SourceError(f"{name} is damaged: the rest of it cannot be read")
+    return _explained(name, error, limit_s, late=False, remote=remote)
 
 
 def file_address(path: Path) -> str:

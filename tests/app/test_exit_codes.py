@@ -135,15 +135,6 @@ class TestDeadSources:
         assert values(read_lines(place / "out.jsonl"), "a") == [(k, str(level(k))) for k in range(30)]
         assert [k.split(":")[0] for k in done.errors() if not k.startswith(" ")] == ["nope", "text", "127.0.0.1-gone.mp4"]
 
-    def test_the_last_of_a_damaged_file_is_said(self, place: Path) -> None:
-        numbered(place / "a.ts", frames=50)
-        data = (place / "a.ts").read_bytes()
-        (place / "b.ts").write_bytes(data[: len(data) // 2])
-        done = watchline("run", "b.ts", *PROBE, "--jsonl", "-")
-        assert done.code in (0, 1)
-        assert 0 < len(done.lines) < 50
-        assert values(done.lines) == [(k, str(level(k))) for k in range(len(done.lines))]
-
     def test_nothing_could_start(self) -> None:
         done = watchline("run", "http://127.0.0.1:1/a.mp4", "rtsp://127.0.0.1:1/cam", *PROBE, "--no-reconnect")
         assert done.code == 2
