@@ -12,6 +12,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
 from pipelines.planes import SCALER_SPACES, color_range, plane_array
+from pipelines.sources.sidedata import display_matrix
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 """AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
@@ -54,7 +55,7 @@ class Pixels:
 
 def _turn(frame: av.VideoFrame) -> tuple[Literal[0, 90, 180, 270], bool]:
     """Degrees clockwise and whether left and right swap after that, from the display matrix (ISO 14496-12, 8.2.2)."""
-    data = cast(bytes | None, frame.side_data.get("DISPLAYMATRIX"))
+    data = display_matrix(frame)
     if data is None:
         return 0, False
     a, b, _, c, d = (int(x) for x in np.frombuffer(data, "<i4")[:5])
