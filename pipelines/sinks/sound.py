@@ -39,7 +39,7 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
     """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
     try:
         origin_s = first_picture_s(path)
-        source = av.open(path)
+        source = _opened(path)
     except (OSError, av.FFmpegError, ValueError) as error:
         log.warning("the sound of %s is left out: %s", path, reason(error))
         return None
@@ -53,6 +53,11 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
         source.close()
         return None
     return Sound(path, source, stream, output, origin_s)
+
+
+def _opened(path: str) -> InputContainer:
+    """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
+    return av.open(f"file:{path}", options={"protocol_whitelist": "file,crypto,data"})
 
 
 class Sound:
@@ -131,7 +136,7 @@ def first_picture_s(path: str) -> Fraction:
 
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
-    with av.open(path) as source:
+    with _opened(path) as source:
         stream = _shown_stream(source)
         if stream is None:
             return Fraction(0)
