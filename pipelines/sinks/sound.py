@@ -16,6 +16,8 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
+from pipelines.packets import demuxed
+
 log = logging.getLogger("watchline.sinks.sound")
 
 _Timed = tuple[Fraction, "Packet[AudioStream]"]
@@ -108,7 +110,7 @@ class Sound:
         """Packets with their time since the first picture, pts and dts moved accordingly, dts never going back."""
         end_s: Fraction | None = None
         try:
-            for packet in self._source.demux(stream):
+            for packet in demuxed(self._source, stream):
                 if not packet.size or packet.pts is None:
                     continue
                 tick_s = packet.time_base
@@ -142,7 +144,7 @@ def first_picture_s(path: str) -> Fraction:
             return Fraction(0)
         times: list[int] = []
         key: int | None = None
-        for count, packet in enumerate(source.demux(stream)):
+        for count, packet in enumerate(demuxed(source, stream)):
             if packet.pts is None:
                 continue
             key = packet.pts if key is None and packet.is_keyframe else key
