@@ -21,6 +21,7 @@ from pipelines.frame import Capture, StreamInfo
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
+from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
@@ -173,7 +174,7 @@ def decoded(
 
     :raises SourceError: after `silence_s`.
     """
-    decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
     for packet in packets:
         if stop.is_set():
             return

@@ -12,6 +12,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
 from pipelines.planes import SCALER_SPACES, color_range, plane_array
+from pipelines.sources.transparency import Page, transparent
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 """AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
@@ -30,6 +31,8 @@ class Pixels:
 
     def __init__(self) -> None:
         self._converter = VideoReformatter()
+        self._to_rgb = VideoReformatter()
+        self._page = Page()
 
     def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
         """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
@@ -44,12 +47,20 @@ class Pixels:
     def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
         # RGB has no range of its own: it becomes full range, which keeps all of its levels.
         full = full_range or frame.format.is_rgb or frame.format.name.startswith(("gray", "pal8", "mono", "ya"))
+        if _coarse(frame):
+            frame = self._to_rgb.reformat(frame, format="rgb24", threads=1)
+        opaque = self._page.laid_on(frame, matrix, full, EXACT) if transparent(frame.format) else frame
         converted = self._converter.reformat(
-            frame, format="yuv420p", interpolation=EXACT, threads=1,
+            opaque, format="yuv420p", interpolation=EXACT, threads=1,
             src_colorspace=SCALER_SPACES[matrix], dst_colorspace=SCALER_SPACES[matrix],
-            src_color_range=color_range(full), dst_color_range=color_range(full),
+            src_color_range=color_range(full or opaque.format.is_rgb), dst_color_range=color_range(full),
         )  # fmt: skip
         return converted, full
+
+
+def _coarse(frame: av.VideoFrame) -> bool:
+    """RGB of less than 8 bits a colour, of which the scaler's way to YUV would make white 248."""
+    return frame.format.is_rgb and not frame.format.has_palette and min(c.bits for c in frame.format.components) < 8
 
 
 def _turn(frame: av.VideoFrame) -> tuple[Literal[0, 90, 180, 270], bool]:

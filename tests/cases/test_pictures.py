@@ -1,0 +1,349 @@
+"""C12, C18, C26, C27, C62, C64: pictures of every size, turn, range, matrix and format, interlaced or transparent ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipelines.frame import Picture
+from pipelines.predict.preprocess import InputSpec, RgbPreprocess
+from pipelines.sinks.mosaic import Mosaic
+from pipelines.sources.file import FileSource
+from tests.command import PROBE, Done, watchline
+from tests.rgb import SMOOTH, Rgb, near, reference, rgb
+from tests.sources.conftest import ffmpeg
+from tests.sources.play import everything
+from tests.system import need
+
+pytestmark = [pytest.mark.field, pytest.mark.timeout(120)]
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def at_model(picture: Picture, size: tuple[int, int] | None = None) -> Rgb:
+    """What a model is given that takes all of the picture, in the picture's own size unless another is named."""
+    width, height = size or picture.upright_size
+    made = np.zeros((3, height, width), np.uint8)
+    RgbPreprocess(InputSpec(height, width, max(height, width)), "squash")(picture, made)
+    return made.transpose(1, 2, 0)
+
+
+def in_window(picture: Picture) -> Rgb:
+    """What the person sees."""
+    mosaic = Mosaic()
+    mosaic.resize(picture.upright_size)
+    mosaic.show("a", picture)
+    mosaic.draw()
+    return mosaic.canvas[..., ::-1]
+
+
+def pictures(path: Path) -> list[Picture]:
+    return [capture.picture for capture in everything(FileSource(path))]
+
+
+def annotated(source: Path, *flags: str) -> tuple[Done, Path]:
+    """Run a file with the probe to its annotated video, which must hold every frame."""
+    output = source.with_name("annotated.mp4")
+    output.unlink(missing_ok=True)
+    done = watchline("run", str(source), *PROBE, "-o", str(output), "--jsonl", "-", *flags)
+    assert done.code == 0, done.err
+    assert [line["frame"] for line in done.lines] == list(range(len(done.lines)))
+    assert len(done.lines) == probe(output)["nb_read_frames"] == probe(source)["nb_read_frames"]
+    return done, output
+
+
+def probe(path: Path) -> dict[str, Any]:
+    """What ffprobe says of the video stream; its numbers as numbers."""
+    need("ffprobe")
+    said = subprocess.run(
+        ["ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_streams", "-of", "json", str(path)],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    (stream,) = json.loads(said.stdout)["streams"]
+    return {k: int(v) if str(v).isdigit() else v for k, v in stream.items()}
+
+
+# C12: sizes.
+
+SIZES = [
+    ("odd.mkv", (321, 241), ["-c:v", "ffv1", "-pix_fmt", "yuv444p"], 100),
+    ("odd.avi", (321, 241), ["-c:v", "mjpeg", "-pix_fmt", "yuvj420p"], 10),
+    ("odd.mp4", (321, 241), ["-c:v", "libx264", "-pix_fmt", "yuv444p"], 10),
+    ("m4.avi", (321, 241), ["-c:v", "mpeg4", "-pix_fmt", "yuv420p"], 10),
+    ("vp9.webm", (321, 241), ["-c:v", "libvpx-vp9", "-pix_fmt", "yuv420p", "-cpu-used", "8"], 10),
+    ("av1.mp4", (321, 241), ["-c:v", "libaom-av1", "-pix_fmt", "yuv420p", "-cpu-used", "8"], 10),
+    ("wide.mkv", (320, 241), ["-c:v", "ffv1", "-pix_fmt", "yuv420p"], 10),
+    ("high.mkv", (321, 240), ["-c:v", "ffv1", "-pix_fmt", "yuv420p"], 10),
+    ("dot.mkv", (1, 1), ["-c:v", "ffv1", "-pix_fmt", "yuv444p"], 100),
+    ("four.mkv", (2, 2), ["-c:v", "ffv1", "-pix_fmt", "yuv444p"], 100),
+    ("line.mkv", (3, 1), ["-c:v", "ffv1", "-pix_fmt", "yuv444p"], 10),
+    ("hd.mp4", (1920, 1080), ["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p"], 5),
+    ("hd.ts", (1920, 1080), ["-c:v", "mpeg2video", "-pix_fmt", "yuv420p"], 5),
+]
+
+
+@pytest.mark.parametrize(("name", "size", "codec", "frames"), SIZES, ids=[s[0] for s in SIZES])
+def test_c12_a_video_of_any_size_is_padded_to_even_sides_and_never_scaled(
+    name: str, size: tuple[int, int], codec: list[str], frames: int, tmp_path: Path
+) -> None:
+    """testsrc2 itself makes even sizes only."""
+    width, height = size
+    whole = f"testsrc2=s={width + 15}x{height + 15}:r=25,format=yuv444p,crop={width}:{height}:0:0"
+    clip = tmp_path / name
+    ffmpeg("-f", "lavfi", "-i", whole, "-frames:v", frames, *codec, clip)
+    assert (probe(clip)["width"], probe(clip)["height"]) == size
+    done, output = annotated(clip)
+    assert len(done.lines) == frames
+    found = probe(output)
+    assert (found["width"], found["height"]) == (width + width % 2, height + height % 2)
+    read, written = (pictures(path)[0].y.astype(int) for path in (clip, output))
+    # The overlay and the codec touch the smaller part: scaled by one pixel, the edges of the pattern would be apart.
+    assert np.median(np.abs(written[:height, :width] - read)) <= 4
+    if min(size) > 100:
+        assert (np.abs(written[:height, :width] - read) <= 24).mean() > 0.6
+    assert np.abs(written[height:] - written[height - 1]).max(initial=0) <= 24
+    assert np.abs(written[:, width:] - written[:, width - 1 : width]).max(initial=0) <= 24
+
+
+# C26: range and matrix.
+
+RED = (192, 48, 32)
+CODECS = {
+    "libx264": ("h264.mp4", ["-qp", "1"]),
+    "libx265": ("hevc.mp4", ["-x265-params", "log-level=none:qp=1", "-preset", "ultrafast"]),
+    "libvpx-vp9": ("vp9.webm", ["-lossless", "1", "-cpu-used", "8"]),
+    "libaom-av1": ("av1.mkv", ["-crf", "1", "-cpu-used", "8"]),
+    "ffv1": ("ffv1.mkv", []),
+}
+TAGS = {
+    "bt709": ("bt709", "bt709"), "bt601": ("smpte170m", "smpte170m"), "bt470bg": ("bt470bg", "bt470"),
+    "bt2020": ("bt2020nc", "bt2020"), "smpte240m": ("smpte240m", "smpte240m"), "fcc": ("fcc", "fcc"),
+}  # fmt: skip
+"""The stream's tag, and the scaler's name, of each matrix."""
+COLOURS = [(codec, full, "bt709") for codec in CODECS for full in (True, False)]
+COLOURS += [("libx264", full, matrix) for matrix in TAGS if matrix != "bt709" for full in (True, False)]
+
+
+def one_colour(folder: Path, codec: str, *, full: bool | None, matrix: str) -> Path:
+    """A clip of (192, 48, 32) alone. full: None: it is of the small range, and nothing is tagged."""
+    name, options = CODECS[codec]
+    tag, scaler = TAGS[matrix]
+    span = "pc" if full else "tv"
+    tags = [] if full is None else ["-color_range", span, "-colorspace", tag]
+    ffmpeg(
+        "-f", "lavfi", "-i", "color=c=0xC03020:s=64x64:r=25:d=0.2", "-vf",
+        f"format=gbrp,scale=out_range={span}:out_color_matrix={scaler},format=yuv420p", *tags, "-c:v", codec, *options,
+        folder / name,
+    )  # fmt: skip
+    return folder / name
+
+
+@pytest.mark.parametrize(("codec", "full", "matrix"), COLOURS)
+def test_c26_tagged_colours_are_exact_at_the_model_and_kept_in_the_output(
+    codec: str, full: bool, matrix: str, tmp_path: Path
+) -> None:
+    clip = one_colour(tmp_path, codec, full=full, matrix=matrix)
+    (picture, *_) = pictures(clip)
+    for found in (at_model(picture), at_model(picture, (224, 224)), in_window(picture)):
+        assert np.abs(found.astype(int) - RED).max() <= 3
+    _, output = annotated(clip)
+    assert probe(output)["color_range"] == ("pc" if full else "tv")
+    for found in (rgb(pictures(output)[0]), reference(output)):
+        assert np.abs(found.astype(int) - RED).max() <= 6
+
+
+@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
+def test_c26_untagged_colours_are_what_the_command_line_takes_them_for(matrix: str, tmp_path: Path) -> None:
+    clip = one_colour(tmp_path, "libx264", full=None, matrix=matrix)
+    assert {"color_range", "color_space"}.isdisjoint(probe(clip))
+    (picture, *_) = pictures(clip)
+    for found in (at_model(picture), at_model(picture, (64, 64)), in_window(picture)):
+        assert np.abs(found.astype(int) - reference(clip)).max() <= 3
+    _, output = annotated(clip)
+    # It is tagged now as what it was taken for.
+    assert np.abs(reference(output).astype(int) - reference(clip)).max() <= 6
+
+
+@pytest.mark.parametrize("matrix", ["bt709", "bt601"])
+def test_c26_outside_of_the_drawing_the_output_is_the_input(matrix: str, tmp_path: Path) -> None:
+    """On a picture that is drawn on: the middle of its left half stays free."""
+    clip = tmp_path / "large.mp4"
+    scale = f"format=gbrp,scale=out_range=pc:out_color_matrix={TAGS[matrix][1]},format=yuv420p"
+    tags = ["-color_range", "pc", "-colorspace", TAGS[matrix][0]]
+    ffmpeg("-f", "lavfi", "-i", "color=c=0xC03020:s=640x360:r=25:d=0.2", "-vf", scale, *tags, "-c:v", "libx264", "-qp", 1, clip)
+    _, output = annotated(clip)
+    found = reference(output).astype(int)
+    assert np.abs(found[120:200, 20:300] - RED).max() <= 6
+    assert np.abs(found - RED).max() > 60, "nothing was drawn"
+
+
+# C27: pixel formats.
+
+FORMATS = [
+    *((f"{f}.mkv", "ffv1", f) for f in (
+        "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p12le", "yuv411p", "gray", "gray10le", "gray16le",
+        "gbrp", "gbrp10le", "rgb48le", "bgr0",
+    )),
+    ("hevc10.mp4", "libx265", "yuv420p10le"), ("hevc422.mkv", "libx265", "yuv422p10le"),
+    ("hevc12.mp4", "libx265", "yuv420p12le"), ("hevcrgb.mkv", "libx265", "gbrp"), ("hevcgray.mkv", "libx265", "gray"),
+    ("high10.mp4", "libx264", "yuv420p10le"), ("high444.mp4", "libx264", "yuv444p"), ("rgb.mp4", "libx264rgb", "rgb24"),
+    ("vp9.webm", "libvpx-vp9", "yuv420p10le"), ("vp9444.webm", "libvpx-vp9", "yuv444p"),
+    ("av1.mp4", "libaom-av1", "yuv420p10le"), ("prores.mov", "prores_ks", "yuv422p10le"),
+    ("mjpeg.avi", "mjpeg", "yuvj444p"), ("huff.avi", "huffyuv", "yuv422p"),
+    ("raw.avi", "rawvideo", "yuyv422"), ("raw.nut", "rawvideo", "nv12"), ("bgr.avi", "rawvideo", "bgr24"),
+    ("palette.avi", "rawvideo", "pal8"), ("mono.nut", "rawvideo", "monow"),
+    ("rgb15.nut", "rawvideo", "rgb555le"), ("rgb16.nut", "rawvideo", "rgb565le"),
+]  # fmt: skip
+BEST = {
+    "libx265": ["-x265-params", "log-level=none:qp=4", "-preset", "ultrafast"], "libx264": ["-qp", "4"],
+    "libx264rgb": ["-qp", "4"], "libvpx-vp9": ["-crf", "4", "-b:v", "0", "-cpu-used", "8"],
+    "libaom-av1": ["-crf", "4", "-cpu-used", "8"], "mjpeg": ["-q:v", "2"], "prores_ks": ["-qscale:v", "2"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "codec", "pix_fmt"), FORMATS, ids=[f[0] for f in FORMATS])
+def test_c27_every_pixel_format_reaches_the_model_as_the_command_line_shows_it(
+    name: str, codec: str, pix_fmt: str, tmp_path: Path
+) -> None:
+    """With the scaler's exact flags on both sides: by default the command line takes each chroma sample for four pixels,
+    and is 130 levels off at an edge of plain yuv420p. Colours without edges, since what becomes of others at half the
+    resolution is another question (below)."""
+    clip = tmp_path / name
+    ffmpeg("-f", "lavfi", "-i", SMOOTH.replace("d=0.2", "d=1"), "-c:v", codec, *BEST.get(codec, []), "-pix_fmt", pix_fmt, clip)
+    found = pictures(clip)
+    assert len(found) == 25
+    for picture in found:
+        assert (picture.y.dtype, picture.y.shape, picture.u.shape) == (np.uint8, (96, 160), (48, 80))
+    if pix_fmt in ("pal8", "monow"):  # dithered: every pixel is an edge
+        near(at_model(found[0]), reference(clip, "-vf", "format=yuv420p"), 2, 24)
+        return
+    if pix_fmt in ("rgb555le", "rgb565le"):  # dithered, too; the command line's yuv420p makes white of them 248
+        near(at_model(found[0]), reference(clip), 3, 24)
+        return
+    near(at_model(found[0]), reference(clip))
+    _, output = annotated(clip)
+    assert probe(output)["pix_fmt"] in ("yuv420p", "yuvj420p")
+    near(rgb(pictures(output)[0])[40:60, :], reference(clip)[40:60, :], 4, 40)
+
+
+@pytest.mark.parametrize(
+    "pix_fmt", ["yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "gray", "gray10le", "gbrp", "rgb48le"]
+)
+def test_c27_hard_edges_are_those_of_the_picture_at_half_the_resolution_of_colour(pix_fmt: str, tmp_path: Path) -> None:
+    clip = tmp_path / "clip.mkv"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=320x240:r=25:d=1", "-c:v", "ffv1", "-pix_fmt", pix_fmt, clip)
+    found = pictures(clip)
+    assert len(found) == 25
+    near(rgb(found[0]), reference(clip, "-vf", "format=yuv420p"))
+
+
+def test_c27_the_label_is_that_of_the_8_bit_clip(place: Path) -> None:
+    formats = ["yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "gbrp", "rgb48le", "gray", "gray10le"]
+    for pix_fmt in formats:
+        ffmpeg(
+            "-loop", 1, "-i", SAMPLES / "photos/squirrel_cls.jpg", "-frames:v", 3, "-vf", "scale=320:240", "-c:v", "ffv1",
+            "-pix_fmt", pix_fmt, f"{pix_fmt}.mkv",
+        )  # fmt: skip
+    done = watchline("run", *(f"{f}.mkv" for f in formats), "--engine", "torch", "--no-show", "--jsonl", "-")
+    assert done.code == 0, done.err
+    best = {(line["stream"], line["labels"][0]["name"]) for line in done.lines}
+    assert len(done.lines) == 3 * len(formats)
+    assert {name for stream, name in best if not stream.startswith("gray")} == {"fox squirrel"}
+    assert len({name for stream, name in best if stream.startswith("gray")}) == 1
+
+
+# C64: transparency, animations, modes that change.
+
+HALF = (
+    "color=black:s=160x120:r=10:d=2.5,format=rgba,"
+    "geq=r='if(lt(X,80),32,192)':g='if(lt(X,80),192,48)':b='if(lt(X,80),64,32)':a='if(lt(X,80),0,255)'"
+)
+"""Green that nobody is to see on the left, (192, 48, 32) on the right."""
+TRANSPARENT = [
+    ("a.mov", ["-c:v", "png", "-pix_fmt", "rgba"]),
+    ("a.webm", ["-c:v", "libvpx-vp9", "-pix_fmt", "yuva420p", "-crf", "4", "-b:v", "0", "-cpu-used", "8"]),
+    ("vp8.webm", ["-c:v", "libvpx", "-auto-alt-ref", "0", "-pix_fmt", "yuva420p", "-crf", "4", "-b:v", "2M"]),
+    ("b.mov", ["-c:v", "qtrle", "-pix_fmt", "argb"]),
+    ("prores.mov", ["-c:v", "prores_ks", "-pix_fmt", "yuva444p10le", "-alpha_bits", "16"]),
+    ("ffv1.mkv", ["-c:v", "ffv1", "-pix_fmt", "bgra"]),
+    ("raw.nut", ["-c:v", "rawvideo", "-pix_fmt", "ya8"]),
+    ("apng.png", ["-f", "apng", "-plays", "0"]),
+    ("c.gif", ["-vf", "split[a][b];[a]palettegen=reserve_transparent=1[p];[b][p]paletteuse"]),
+]
+
+
+@pytest.mark.parametrize(("name", "codec"), TRANSPARENT, ids=[t[0] for t in TRANSPARENT])
+def test_c64_transparent_is_white_and_every_frame_counts(name: str, codec: list[str], place: Path) -> None:
+    ffmpeg("-f", "lavfi", "-i", HALF, *codec, name)
+    captures = everything(FileSource(Path(name)))
+    grey = name == "raw.nut"
+    for capture in captures:
+        seen = at_model(capture.picture)
+        assert seen.shape == (120, 160, 3)
+        assert np.abs(seen[8:-8, 8:72].astype(int) - 255).max() <= 3
+        if not grey:
+            assert np.abs(seen[8:-8, 88:-8].astype(int) - RED).max() <= 6
+    said = subprocess.run(
+        ["ffprobe", "-v", "error", "-show_entries", "frame=pts_time", "-of", "csv=p=0", name],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    times = [float(line.split(",")[0]) for line in said.stdout.split()]
+    assert len(captures) == len(times) >= 25
+    assert [c.pts_s for c in captures] == pytest.approx([t - times[0] for t in times], abs=2e-3)
+    done, _ = annotated(Path(name))
+    assert [line["pts_s"] for line in done.lines] == pytest.approx([t - times[0] for t in times], abs=2e-3)
+
+
+def test_c64_half_transparent_is_mixed_with_white(tmp_path: Path) -> None:
+    path = tmp_path / "half.mov"
+    ffmpeg("-f", "lavfi", "-i", HALF.replace(",0,255)'", ",64,128)'"), "-frames:v", 1, "-c:v", "png", "-pix_fmt", "rgba", path)
+    (picture,) = pictures(path)
+    near(at_model(picture)[:, 4:72], np.full((120, 68, 3), (199, 239, 207), np.uint8), 2, 4)
+    near(at_model(picture)[:, 84:], np.full((120, 76, 3), (223, 151, 143), np.uint8), 2, 4)
+
+
+def test_c64_an_animation_changes_its_mode_from_frame_to_frame(place: Path) -> None:
+    """Pillow reads the first frame in one mode and the rest in another; the delays are those of the file."""
+    shades = [Image.new("RGB", (64, 64), (40 * k, 48, 32)) for k in range(5)]
+    shades[0].save("c.gif", save_all=True, append_images=shades[1:], duration=[100, 200, 100, 300, 100])
+    with Image.open("c.gif") as image:
+        modes = []
+        for k in range(image.n_frames):
+            image.seek(k)
+            modes.append(image.mode)
+    assert modes == ["P", *4 * ["RGB"]]
+    done, _ = annotated(Path("c.gif"))
+    assert [line["pts_s"] for line in done.lines] == pytest.approx([0, 0.1, 0.3, 0.4, 0.7])
+    for k, picture in enumerate(pictures(Path("c.gif"))):
+        assert np.abs(at_model(picture).astype(int) - (40 * k, 48, 32)).max() <= 4
+
+
+def test_c64_still_pictures_stay_one_stream_beside_animations(place: Path) -> None:
+    Path("mix").mkdir()
+    shades = [Image.new("RGB", (64, 64), (40 * k, 48, 32)) for k in range(5)]
+    shades[0].save("mix/still.gif")
+    shades[1].save("mix/still.png")
+    shades[2].convert("RGBA").save("mix/still.webp")
+    for name in ("moves.gif", "moves.png"):
+        shades[0].save(f"mix/{name}", save_all=True, append_images=shades[1:], duration=100)
+    Path("mix/broken.gif").write_bytes(Path("mix/moves.gif").read_bytes()[:20])
+    done = watchline("run", "mix", *PROBE, "--jsonl", "-")
+    assert done.code == 1
+    assert "broken.gif" in done.err
+    frames = sorted((line["stream"], line["frame"]) for line in done.lines)
+    assert frames == [(s, k) for s, count in (("mix", 3), ("moves", 5), ("moves-2", 5)) for k in range(count)]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_c64_a_still_picture_is_laid_on_white(mode: str, place: Path) -> None:
+    image = Image.new("RGBA", (64, 64), (10, 200, 30, 0))
+    image.paste((90, 90, 90, 255), (32, 0, 64, 64))
+    image.convert(mode).save("still.png")
+    done = watchline("run", "still.png", *PROBE, "--jsonl", "-")
+    assert done.code == 0, done.err
+    assert int(done.lines[0]["labels"][0]["name"]) == pytest.approx((255 + 90) / 2, abs=1)
