@@ -16,10 +16,12 @@ from pipelines.predict.preprocess import InputSpec, RgbPreprocess
 from pipelines.sinks.mosaic import Mosaic
 from pipelines.sources.file import FileSource
 from tests.command import PROBE, Done, watchline
-from tests.rgb import SMOOTH, Rgb, near, reference, rgb
+from tests.media import write
+from tests.rgb import SMOOTH, Rgb, corners, near, reference, rgb
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import everything
 from tests.system import need
+from tests.turns import TURNS, quadrants, write_matrix
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(120)]
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -108,6 +110,77 @@ def test_c12_a_video_of_any_size_is_padded_to_even_sides_and_never_scaled(
         assert (np.abs(written[:height, :width] - read) <= 24).mean() > 0.6
     assert np.abs(written[height:] - written[height - 1]).max(initial=0) <= 24
     assert np.abs(written[:, width:] - written[:, width - 1 : width]).max(initial=0) <= 24
+
+
+# C18: turns.
+
+SMALL = (80, 48)
+"""Too small to be drawn on."""
+
+
+@pytest.fixture
+def turned(tmp_path: Path) -> Path:
+    """Four quadrants, not turned yet."""
+    quadrants(*SMALL).save(tmp_path / "q.png")
+    clip = tmp_path / "turned.mp4"
+    ffmpeg("-loop", 1, "-i", tmp_path / "q.png", "-frames:v", 30, "-c:v", "libx264", "-qp", 4, "-pix_fmt", "yuv420p", clip)
+    return clip
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_c18_model_window_and_output_see_what_the_command_line_sees(turn: str, turned: Path) -> None:
+    write_matrix(turned, *TURNS[turn])
+    _turned_as(reference(turned), turned)
+
+
+def test_c18_a_turn_in_matroska(tmp_path: Path) -> None:
+    """FFmpeg's command line writes none there before version 6."""
+    y = np.full((48, 80), 60, np.uint8)
+    y[:, :40] = 200
+    grey = np.full((24, 40), 128, np.uint8)
+    clip = write(tmp_path / "turned.mkv", [(y, grey, grey)] * 5, size=SMALL, rotation=90)
+    (picture, *_) = pictures(clip)
+    assert picture.upright_size == (48, 80)
+    assert at_model(picture)[:, :, 0].mean(1)[[20, 60]] == pytest.approx([214, 51], abs=5)
+    assert probe(annotated(clip)[1])["height"] == 80
+
+
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_c18_a_turn_in_the_stream_holds_for_all_its_pictures(turn: int, turned: Path) -> None:
+    """A camera that hangs in a corridor says so in the stream, and with key pictures only."""
+    clip = turned.with_name("sei.mp4")
+    ffmpeg("-i", turned, "-c", "copy", "-bsf:v", f"h264_metadata=display_orientation=insert:rotate={turn}", clip)
+    said = subprocess.run(
+        ["ffprobe", "-v", "error", "-show_frames", "-of", "json", str(clip)], capture_output=True, check=True, timeout=60
+    )
+    frames = json.loads(said.stdout)["frames"]
+    assert ["rotation" in json.dumps(frame) for frame in frames] == [True] + 29 * [False]
+    upright = np.asarray(quadrants(*SMALL))
+    _turned_as(np.rot90(upright, turn // 90), clip)
+
+
+def test_c18_a_turn_in_the_stream_ends_with_the_next_key_picture_without_one(turned: Path) -> None:
+    clip, both = turned.with_suffix(".ts"), turned.with_name("both.ts")
+    ffmpeg("-i", turned, "-c", "copy", "-bsf:v", "h264_mp4toannexb,h264_metadata=display_orientation=insert:rotate=90", clip)
+    ffmpeg("-i", turned, "-c", "copy", turned.with_name("plain.ts"))
+    both.write_bytes(clip.read_bytes() + turned.with_name("plain.ts").read_bytes())
+    assert [picture.rotation for picture in pictures(both)] == 30 * [270] + 30 * [0]
+
+
+def _turned_as(wanted: Rgb, clip: Path) -> None:
+    """Every picture is upright at the model, in the window and in the output, which is not to be turned once more."""
+    colours = corners(wanted)
+    assert len({tuple(colour) for colour in colours}) == 4
+    for picture in pictures(clip):
+        assert picture.upright_size == (wanted.shape[1], wanted.shape[0])
+        assert np.abs(corners(at_model(picture)) - colours).max() <= 5
+        assert np.abs(corners(in_window(picture)) - colours).max() <= 5
+    _, output = annotated(clip)
+    found = probe(output)
+    assert (found["height"], found["width"]) == wanted.shape[:2]
+    assert "rotation" not in json.dumps(found)
+    for picture in pictures(output):
+        assert np.abs(corners(rgb(picture)) - colours).max() <= 5
 
 
 # C26: range and matrix.
