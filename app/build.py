@@ -30,6 +30,7 @@ from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
+from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
@@ -63,6 +64,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
     """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
     see whether what an address over HTTP offers is a file; that may take as long as the open limit."""
+    return Interlace(_source(stream, settings, stop), mend=settings.deinterlace)
+
+
+def _source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
     limits = Limits(settings.open_timeout, settings.read_timeout)
     decoders = max(1, cores() // 2)
     if stream.kind == "file":

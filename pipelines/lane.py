@@ -147,7 +147,7 @@ class Lane:
         return not self._stop.is_set()
 
     def _numbered(self, capture: Capture) -> Frame:
-        index = self.ledger.capture(capture.arrived_s)
+        index = self.ledger.capture(capture.arrived_s, interlaced=capture.interlaced)
         self.ledger.expected = capture.info.frames
         trace = Trace(capture.arrived_s, capture.decoded_s)
         return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace, capture.captured_s)

@@ -141,8 +141,9 @@ class PictureDecoder:
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()
             yield Capture(
-                picture, self._timeline.seconds(frame.pts), arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s
-            )
+                picture, self._timeline.seconds(frame.pts), arrived_s, self.last_s, self._info, corrupt,
+                interlaced=frame.interlaced_frame, captured_s=captured_s,
+            )  # fmt: skip
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
@@ -15,8 +16,9 @@ from pipelines.frame import Picture
 from pipelines.predict.preprocess import InputSpec, RgbPreprocess
 from pipelines.sinks.mosaic import Mosaic
 from pipelines.sources.file import FileSource
+from pipelines.sources.interlace import Interlace
 from tests.command import PROBE, Done, watchline
-from tests.media import write
+from tests.media import numbered, write
 from tests.rgb import SMOOTH, Rgb, corners, near, reference, rgb
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import everything
@@ -328,6 +330,79 @@ def test_c27_the_label_is_that_of_the_8_bit_clip(place: Path) -> None:
     assert len(done.lines) == 3 * len(formats)
     assert {name for stream, name in best if not stream.startswith("gray")} == {"fox squirrel"}
     assert len({name for stream, name in best if stream.startswith("gray")}) == 1
+
+
+# C62: interlaced.
+
+INTERLACED = [
+    ("mpeg2.mpg", ["-flags", "+ilme+ildct", "-c:v", "mpeg2video", "-b:v", "4M"]),
+    ("mpeg4.avi", ["-flags", "+ilme+ildct", "-c:v", "mpeg4", "-q:v", "2"]),
+    ("h264.mp4", ["-c:v", "libx264", "-x264-params", "tff=1"]),
+    ("bottom.ts", ["-c:v", "libx264", "-x264-params", "bff=1"]),
+    ("prores.mov", ["-flags", "+ildct", "-c:v", "prores_ks", "-pix_fmt", "yuv422p10le"]),
+]
+
+
+def interlaced(folder: Path, name: str, codec: list[str]) -> Path:
+    """50 pictures of 2 s, each of two moments."""
+    weave = "tinterlace=interleave_bottom,setfield=bff" if "bottom" in name else "tinterlace=interleave_top,setfield=tff"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=320x240:r=50:d=2", "-vf", weave, *codec, folder / name)
+    return folder / name
+
+
+def combs(luma: npt.NDArray[np.uint8]) -> float:
+    """How far odd lines are from the mean of the even ones around them, squared."""
+    y = luma.astype(float)
+    return float(((y[1:-1:2] - (y[:-2:2] + y[2::2]) / 2) ** 2).mean())
+
+
+def lumas(path: Path, *options: str) -> npt.NDArray[np.uint8]:
+    """The luma planes as the ffmpeg command line decodes them."""
+    need("ffmpeg")
+    command = ["ffmpeg", "-v", "error", "-i", str(path), *options, "-f", "rawvideo", "-pix_fmt", "yuv420p", "-"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    return np.frombuffer(done.stdout, np.uint8).reshape(-1, 360, 320)[:, :240]
+
+
+@pytest.mark.parametrize(("name", "codec"), INTERLACED, ids=[i[0] for i in INTERLACED])
+def test_c62_interlaced_pictures_are_flagged_and_mended_if_asked_to(name: str, codec: list[str], place: Path) -> None:
+    clip = interlaced(place, name, codec)
+    wanted = lumas(clip)
+    for flags in ([], ["--deinterlace"]):
+        done, _ = annotated(clip, "--report", "r.json", *flags)
+        report = json.loads((place / "r.json").read_text())["streams"][clip.stem]
+        assert (len(done.lines), report["interlaced"]) == (50, 50)
+        assert any("interlaced" in line and ("--deinterlace" in line) == (not flags) for line in done.err.splitlines())
+        for line, luma in zip(done.lines, wanted, strict=True):
+            assert abs(int(line["labels"][0]["name"]) - luma.mean()) <= 10
+    found = [capture.picture for capture in everything(Interlace(FileSource(clip), mend=True))]
+    yadif = lumas(clip, "-vf", "yadif=deint=interlaced")
+    assert np.mean([combs(picture.y) for picture in found]) <= np.mean([combs(luma) for luma in yadif])
+    assert np.mean([combs(luma) for luma in wanted]) > 50, "the fixture has no combs"
+    for picture, luma in zip(found, wanted, strict=True):
+        assert np.abs(picture.y[::2].astype(int) - luma[::2]).mean() <= 1
+        assert abs(picture.y.mean() - luma.mean()) <= 10
+
+
+def test_c62_progressive_pictures_stay_as_they_are(place: Path) -> None:
+    clip = numbered(place / "num.mp4", frames=20, size=(64, 64))
+    done, _ = annotated(clip, "--report", "r.json", "--deinterlace")
+    assert json.loads((place / "r.json").read_text())["streams"]["num"]["interlaced"] == 0
+    assert "interlaced" not in done.err
+    plain, same = (everything(source) for source in (FileSource(clip), Interlace(FileSource(clip), mend=True)))
+    assert all(np.array_equal(a.picture.y, b.picture.y) for a, b in zip(plain, same, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 2), (5, 4), (6, 4)])
+def test_c62_any_number_of_lines_can_be_mended(shape: tuple[int, int]) -> None:
+    from pipelines.sources.interlace import deinterlaced
+
+    half = (shape[0] + 1) // 2, (shape[1] + 1) // 2
+    rows = np.arange(0, 10 * shape[0], 10, dtype=np.uint8)[:, None].repeat(shape[1], 1)
+    rows[1::2] = 255
+    made = deinterlaced(Picture(rows, np.zeros(half, np.uint8), np.zeros(half, np.uint8))).y
+    wanted = [10 * k if k % 2 == 0 or k < shape[0] - 1 else 10 * (k - 1) for k in range(shape[0])]
+    assert made[:, 0].tolist() == wanted
 
 
 # C64: transparency, animations, modes that change.
