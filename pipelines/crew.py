@@ -24,8 +24,9 @@ class Crew:
         """Run `work` in a new thread called `name`. Threads of the crew may start others."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name)
         with self._lock:
+            # Within the lock: `join` would take a thread that is in the list and not started yet for one that has ended.
+            thread.start()
             self._threads.append(thread)
-        thread.start()
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
         try:
