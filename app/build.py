@@ -214,11 +214,11 @@ def outputs(
     """What a lane is given. Pictures are drawn on only where somebody looks at them."""
     looked_at = screen is not None or stream.output is not None
     render = _render(model, live=live, topk=topk) if looked_at else None
-    return Outputs(sinks, screen, log, render)
+    return Outputs(sinks, screen, log, render, only_screen=stream.output is None)
 
 
 def _render(model: Model, *, live: bool, topk: int) -> Render:
-    """Each lane's overlay is made in the lane's thread, at its first frame: its font engine belongs to a thread."""
+    """Each lane's overlay is made in the thread that draws, at its first frame: its font engine belongs to a thread."""
     local = threading.local()
     preprocess = model.preprocess
 

@@ -18,6 +18,7 @@ import cv2
 from pipelines.frame import Frame, Picture
 from pipelines.sinks.display import display_there, mend_toolkit, require_display
 from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
+from pipelines.sinks.sink import Look
 
 __all__ = ["Window", "WindowEvent", "display_there", "require_display"]
 
@@ -59,18 +60,18 @@ class Window:
         self._fitted = False
         self._rest_until = 0.0
         self._changed = threading.Condition()
-        self._mail: dict[str, tuple[Picture, Ended]] = {}
+        self._mail: dict[str, tuple[Look, Ended]] = {}
         self._notes = dict.fromkeys(streams, "")
         self._closed = False
 
-    def offer(self, frame: Frame, picture: Picture, ended: Ended) -> None:
+    def offer(self, frame: Frame, look: Look, ended: Ended) -> None:
         """Leave a picture for the next draw. Never blocks; see `Screen`."""
         with self._changed:
             if self._closed:
                 displaced: Ended | None = ended
             else:
                 displaced = self._mail[frame.stream][1] if frame.stream in self._mail else None
-                self._mail[frame.stream] = picture, ended
+                self._mail[frame.stream] = look, ended
                 self._changed.notify()
         if displaced is not None:
             displaced(None)
@@ -130,7 +131,7 @@ class Window:
             return bool(mail), "quit"
         return bool(mail), KEYS.get(key, "nothing")
 
-    def _take(self, end: float) -> tuple[dict[str, tuple[Picture, Ended]], dict[str, str]]:
+    def _take(self, end: float) -> tuple[dict[str, tuple[Look, Ended]], dict[str, str]]:
         """The waiting pictures, if any comes before the next pump and drawing is allowed; and all notes."""
         now = self._clock()
         pump = min(now + PUMP_S, end)
@@ -145,12 +146,13 @@ class Window:
             mail, self._mail = self._mail, {}
             return mail, dict(self._notes)
 
-    def _draw(self, mail: dict[str, tuple[Picture, Ended]], notes: dict[str, str]) -> None:
+    def _draw(self, mail: dict[str, tuple[Look, Ended]], notes: dict[str, str]) -> None:
         for stream, text in notes.items():
             self._mosaic.note(stream, text)
-        for stream, (picture, _) in mail.items():
+        pictures = {stream: look() for stream, (look, _) in mail.items()}
+        for stream, picture in pictures.items():
             self._mosaic.show(stream, picture)
-        self._fit(next((picture for picture, _ in mail.values()), None))
+        self._fit(next(iter(pictures.values()), None))
         if self._mosaic.draw():
             cv2.imshow(self._title, self._mosaic.canvas)
 
