@@ -149,7 +149,12 @@ def _look(work: Work, window: Window) -> bool:
         for ledger in work.monitor.ledgers:
             silent_s = ledger.glance().silent_s if ledger.live else None
             window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
-        event = window.refresh(0.02)
+        try:
+            event = window.refresh(0.02)
+        except Exception as error:
+            error.add_note("in the window")
+            work.fail(error)
+            event = "quit"
         if event == "pause":
             work.go.clear() if work.go.is_set() else work.go.set()
         if event != "quit":

@@ -353,7 +353,6 @@ def test_c43_leaving_the_window_ends_the_run_within_a_second(
 
 
 TWICE = """
-import sys
 from app.cli import main
 for k in range(3):
     code = main(["run", "num.mp4", "--model", "probe", "--show", "-o", f"{k}.mp4"])
@@ -361,11 +360,36 @@ for k in range(3):
 """
 
 
+def in_python(code: str, env: Environ) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python of its own, in which this one's modules can be imported."""
+    env = {**env, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+
+
 def test_c43_windows_one_after_the_other_in_one_process(place: Path, display: Environ) -> None:
     numbered(place / "num.mp4")
-    done = subprocess.run(
-        [sys.executable, "-c", TWICE], env={**display, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    done = in_python(TWICE, display)
     assert done.returncode == 0, done.stderr
     assert [frames_in(place / f"{k}.mp4") for k in range(3)] == [100, 100, 100]
+
+
+BROKEN = """
+import sys
+from app.cli import main
+from pipelines.render.overlay import Overlay
+def broken(*_):
+    raise KeyError("font")
+Overlay.render = broken
+sys.exit(main(["run", "synthetic:64x64@50", "--model", "probe", "--show", "--jsonl", "lines.jsonl", "--report", "r.json"]))
+"""
+
+
+def test_c43_a_window_that_cannot_draw_ends_the_run(place: Path, display: Environ) -> None:
+    """An error in the main thread must not leave the cameras running behind a window that is gone."""
+    done = in_python(BROKEN, display)
+    assert done.returncode == 1, done.stderr
+    assert "'font' (KeyError in the window)" in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = read_lines(place / "lines.jsonl")
+    assert lines
+    assert json.loads((place / "r.json").read_text())["streams"]["synthetic-64x64@50"]["captured"] == len(lines)
