@@ -84,7 +84,7 @@ def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
     """An environment with a display, whose frame buffer is the file XVFB_SCREEN."""
     need("Xvfb", "xdotool")
     folder = tmp_path_factory.mktemp("xvfb")
-    server, name = start_xvfb(folder)
+    server, name = start_xvfb(folder, "-noreset")
     try:
         yield without_display(DISPLAY=name, XVFB_SCREEN=str(folder / "Xvfb_screen0"))
     finally:

@@ -61,7 +61,7 @@ def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not has("Xvfb"):
         yield ""
         return
-    server, name = start_xvfb(tmp_path_factory.mktemp("xvfb"))
+    server, name = start_xvfb(tmp_path_factory.mktemp("xvfb"), "-noreset")
     try:
         yield name
     finally:

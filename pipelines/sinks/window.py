@@ -51,7 +51,7 @@ class Window:
         *,
         screen: Size = (1280, 720),
     ) -> None:
-        """streams: their tiles' order; others get a tile when they appear. screen: what `require_display` said."""
+        """streams: their tiles' order; others get a tile when they appear. screen: its size."""
         self._title = title
         self._clock = clock
         self._screen = screen
@@ -61,6 +61,8 @@ class Window:
         self._rest_until = 0.0
         self._changed = threading.Condition()
         self._mail: dict[str, tuple[Look, Ended]] = {}
+        self._drawing: list[Ended] = []
+        """Of those that are being drawn."""
         self._notes = dict.fromkeys(streams, "")
         self._closed = False
 
@@ -104,12 +106,18 @@ class Window:
                 cv2.pollKey()
         self._shut()
 
+    def lost(self) -> None:
+        """The display is gone: what was not drawn ends with None, and nothing is asked of the window any more."""
+        self._sized = None
+        self._shut()
+
     def _shut(self) -> None:
         with self._changed:
             self._closed = True
-            left = list(self._mail.values())
+            left = [*self._drawing, *(ended for _, ended in self._mail.values())]
             self._mail.clear()
-        for _, ended in left:
+            self._drawing.clear()
+        for ended in left:
             ended(None)
 
     def _step(self, end: float) -> tuple[bool, WindowEvent]:
@@ -117,12 +125,14 @@ class Window:
         mail, notes = self._take(end)
         drawn: float | None = None
         began = time.thread_time()
+        self._drawing = [ended for _, ended in mail.values()]
         try:
             self._draw(mail, notes)
             key = cv2.pollKey()  # here Qt paints
             drawn = self._clock()
         finally:
-            for _, ended in mail.values():
+            drawing, self._drawing = self._drawing, []
+            for ended in drawing:
                 ended(drawn)
         if mail and drawn is not None:
             self._rest_until = drawn + min(REST * (time.thread_time() - began), REST_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -12,8 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -24,7 +24,7 @@ from pipelines.frame import Frame, Picture, Prediction
 from pipelines.monitor import LatencyMonitor
 from pipelines.render.overlay import Box, Overlay
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
-from tests.display import Environ, without_display
+from tests.display import Environ, start_xvfb, without_display
 from tests.media import level, numbered
 from tests.sinks.window_scenarios import press_close, press_q, window_id
 from tests.sources.conftest import ffmpeg
@@ -102,17 +102,41 @@ def test_c06_without_show_there_is_no_window_and_all_frames(
         assert frames_in(place / "o.mp4") == 100
 
 
+def test_c06_a_display_that_goes_away_costs_no_results(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qt ends the process then: not before the outputs are finished and the report is written."""
+    need("Xvfb", "xdotool")
+    numbered(place / "num.mp4")
+    server, name = start_xvfb(place)
+    monkeypatch.setenv("DISPLAY", name)
+    args = ("run", "num.mp4", "--loop", "--realtime", "--model", "probe", "--show", "-o", "o.mp4", "--jsonl", "-")
+    try:
+        with running(*args, "--report", "r.json", env=without_display(DISPLAY=name)) as process:
+            _until(process, _window_there)
+            lines = read_shown(process.stdout, 10)
+            server.kill()
+            took_s, done = ended(process, lines)
+    finally:
+        server.kill()
+        server.wait()
+    assert done.code == 1, done.err
+    assert took_s <= 3
+    assert "the window's display is gone; the run has ended, its outputs are finished" in done.err.splitlines()
+    (stream,) = json.loads((place / "r.json").read_text())["streams"].values()
+    assert frames_in(place / "o.mp4") == stream["shown"] == shown(done) >= 10
+    assert len(done.lines) == stream["captured"]
+
+
 # C13: Ctrl-C and kill.
 
 SLOW = ("--loop", "--max-batch", "4", "--probe-ms-per-frame", "10")
 """A file that does not end, at 100 frames/s."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def endless(place: Path, kind: str, output: str) -> Iterator[subprocess.Popen[str]]:
     """A run on a camera or a file that only a signal ends."""
     numbered(place / "num.mp4", sound=True)
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         source: tuple[str, ...] = ("num.mp4", *SLOW)
         if kind == "camera":
             need("ffmpeg")
@@ -301,17 +325,20 @@ def test_c41_a_writer_that_fails_in_the_middle_is_said_and_the_rest_is_finished(
 # C43: the window.
 
 
-def _until_window(process: subprocess.Popen[str]) -> None:
-    """Until the window is there: xdotool finds none before."""
+def _until(process: subprocess.Popen[str], seen: Callable[[], bool]) -> None:
+    """Until something is seen of a process that runs."""
     end_s = time.monotonic() + START_S
-    while True:
-        try:
-            window_id("Watchline")
-            return
-        except IndexError:
-            assert time.monotonic() < end_s, "no window"
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.05)
+    while not seen():
+        assert time.monotonic() < end_s
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+            pytest.fail(f"it has ended: {process.returncode}, {process.communicate()}")
+
+
+def _window_there() -> bool:
+    with contextlib.suppress(IndexError):
+        return bool(window_id("Watchline"))
+    return False
 
 
 @pytest.mark.parametrize("pace", [["--realtime"], []], ids=["paced", "as fast as it goes"])
@@ -330,20 +357,33 @@ def test_c43_a_window_shows_a_clip_to_its_end(place: Path, display: Environ, pac
         assert values(done.lines) == [(k, str(level(k))) for k in range(100)]
 
 
+@pytest.mark.parametrize("flags", [["--show"], []], ids=["asked for", "by default"])
+def test_c43_asking_for_the_display_does_not_make_it_go_away(place: Path, flags: list[str]) -> None:
+    """Without clients an X server starts anew, as under xvfb-run, and may refuse Qt meanwhile, which aborts then: one start
+    of 20. This one ends without clients, so that one is enough."""
+    need("Xvfb")
+    numbered(place / "num.mp4", frames=3)
+    server, name = start_xvfb(place, "-terminate")
+    try:
+        done = finished("run", "num.mp4", "--model", "probe", *flags, env=without_display(DISPLAY=name))
+        assert done.code == 0, done.err
+        server.wait(START_S)  # it had a client
+    finally:
+        server.kill()
+        server.wait()
+
+
 @pytest.mark.parametrize("leave", [press_q, press_close], ids=["q", "close"])
 @pytest.mark.parametrize("pace", [["--realtime"], []], ids=["live", "file"])
 def test_c43_leaving_the_window_ends_the_run_within_a_second(
-    place: Path, display: Environ, monkeypatch: pytest.MonkeyPatch, leave: object, pace: list[str]
+    place: Path, display: Environ, monkeypatch: pytest.MonkeyPatch, leave: Callable[[str], None], pace: list[str]
 ) -> None:
     numbered(place / "num.mp4", sound=True)
     monkeypatch.setenv("DISPLAY", display["DISPLAY"])
     args = ("run", "num.mp4", "--loop", *pace, "--model", "probe", "--show", "-o", "o.mp4", "--jsonl", "lines.jsonl")
     with running(*args, env=display) as process:
-        _until_window(process)
-        while not (place / "o.mp4").exists() or (place / "o.mp4").stat().st_size < 1000:
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.05)
-        assert callable(leave)
+        _until(process, _window_there)
+        _until(process, lambda: (place / "o.mp4").exists() and (place / "o.mp4").stat().st_size > 1000)
         leave("Watchline")
         took_s, done = ended(process, [])
     assert done.code == 0, done.err
