@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
@@ -30,6 +30,7 @@ from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
+from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
@@ -63,6 +64,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
     """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
     see whether what an address over HTTP offers is a file; that may take as long as the open limit."""
+    return Interlace(_source(stream, settings, stop), mend=settings.deinterlace)
+
+
+def _source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
     limits = Limits(settings.open_timeout, settings.read_timeout)
     decoders = max(1, cores() // 2)
     if stream.kind == "file":
@@ -210,16 +215,26 @@ def outputs(
     looked_at = screen is not None or stream.output is not None
     if not looked_at:
         return Outputs(sinks, screen, log)
-    overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
-    # In the lane's thread, to which the font engine belongs.
-    return Outputs(sinks, screen, log, _render(overlay, model), lambda: overlay.prepare(model.names or ()))
+    only_screen = stream.output is None
+    render, prepare = _render(model, live=live, topk=topk)
+    return Outputs(sinks, screen, log, render, None if only_screen else prepare, only_screen)
 
 
-def _render(overlay: Overlay, model: Model) -> Render:
+def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[], None]]:
+    """How pictures are drawn on, and what makes that ready in the thread that will do it: each has an overlay of its own,
+    for a font engine belongs to a thread."""
+    local = threading.local()
     preprocess = model.preprocess
 
-    def render(frame: Frame, prediction: Prediction) -> Picture:
-        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
-        return overlay.render(frame, prediction, box)
+    def prepare() -> None:
+        local.overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
+        local.overlay.prepare(model.names or ())
 
-    return render
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        if not hasattr(local, "overlay"):
+            prepare()
+        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
+        drawn: Picture = local.overlay.render(frame, prediction, box)
+        return drawn
+
+    return render, prepare

@@ -93,6 +93,7 @@ def _run(run: argparse.ArgumentParser) -> None:
     pace.add_argument("--max-frames", **_absent(**number, help="end each stream after N captured frames"))
     pace.add_argument("--stride", **_absent(**number, help="work on every N-th frame (1)"))
     pace.add_argument("--max-fps", **_absent(type=float, metavar="F", help="work on at most F frames a second"))
+    pace.add_argument("--deinterlace", **_absent(action="store_true", help="take the combs out of interlaced pictures"))
     out = run.add_argument_group("where results go")
     out.add_argument("--show", **_absent(action=argparse.BooleanOptionalAction, help="a window; q ends, space pauses a file"))
     out.add_argument("-o", "--output", **_absent(metavar="PATH", help="annotated video, or a folder for several streams"))

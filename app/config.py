@@ -40,6 +40,7 @@ class Settings:
     max_frames: int | None = None
     stride: int = 1
     max_fps: float | None = None
+    deinterlace: bool = False
     show: bool | None = None
     output: str | None = None
     jsonl: str | None = None

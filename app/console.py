@@ -52,6 +52,7 @@ class RunScreen:
     """
 
     def __init__(self, console: Console, monitor: LatencyMonitor, *, quiet: bool) -> None:
+        self.console = console
         self._monitor = monitor
         self._on = console.is_terminal and not quiet
         self._live = Live(console=console, auto_refresh=False, transient=True)

@@ -15,6 +15,7 @@ from pipelines.errors import UsageError
 from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import shown
 from pipelines.sources.images import SUFFIXES as PICTURES
+from pipelines.sources.images import animated
 from pipelines.sources.network import SCHEMES
 from pipelines.sources.synthetic import Synthetic
 
@@ -116,16 +117,17 @@ def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
-    if path.suffix.lower() in PICTURES:
+    if path.suffix.lower() in PICTURES and not animated(path):
         return [StreamPlan(path.stem, "images", text, (path,))]
     return [StreamPlan(path.stem or path.name, "file", text)]
 
 
 def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
-    """Each video is a stream, all pictures together are one. Files of other kinds are passed over."""
+    """Each video or animation is a stream, all pictures together are one. Files of other kinds are passed over."""
     paths = list(paths)
-    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p.suffix.lower() in VIDEOS]
-    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES)
+    films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURES and animated(p))}
+    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p in films]
+    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES and p not in films)
     if pictures:
         streams.append(StreamPlan(name or "pictures", "images", str(pictures[0].parent), pictures, found=True))
     return streams

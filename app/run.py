@@ -7,6 +7,7 @@ name look-up, a driver) is left behind after a while, with the outputs finished.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -27,7 +28,9 @@ from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
 from app.work import DONE, FAILED, WRONG, Work
 from pipelines.errors import SinkError, SourceError, UsageError
-from pipelines.sinks.window import Window, display_there, require_display
+from pipelines.sinks.display import Display, open_display
+from pipelines.sinks.rescue import before_exit
+from pipelines.sinks.window import Window
 from pipelines.sources.address import shown
 from pipelines.sources.file import check_file
 from pipelines.sources.images import read_picture
@@ -48,25 +51,35 @@ def run(settings: Settings, console: Console) -> int:
     :raises UsageError: if it could not start.
     """
     streams = plan(settings)
-    window_size = _window_size(settings)
+    with _display(settings) or contextlib.nullcontext() as display:
+        return _run(settings, console, streams, display)
+
+
+def _run(settings: Settings, console: Console, streams: Sequence[StreamPlan], display: Display | None) -> int:
     dead = check_sources(streams, settings)
     for name, error in dead.items():
         log.error("%s: %s", name, error)
     if len(dead) == len(streams):
         return WRONG
     sys.setswitchinterval(SWITCH_S)
-    window = Window("Watchline", [s.name for s in streams], screen=window_size) if window_size else None
+    window = Window("Watchline", [s.name for s in streams], screen=display.size) if display else None
     work = Work(settings, streams, dead, window)
     with RunScreen(console, work.monitor, quiet=settings.quiet) as screen, Signals(work.stop) as signals:
-        _wait(work, window, screen, signals)
+        if window is None:
+            _wait(work, None, screen, signals)
+        else:
+            with before_exit(lambda: _rescue(work, window, settings, screen, signals)):
+                _wait(work, window, screen, signals)
     return _finished(work, settings, console, signals)
 
 
-def _window_size(settings: Settings) -> tuple[int, int] | None:
-    """The screen's size if there is to be a window. By default there is, if there is a display and nothing else was asked."""
-    elsewhere = settings.output or settings.jsonl or settings.report
-    if settings.show or (settings.show is None and not elsewhere and display_there(os.environ)):
-        return require_display(os.environ)
+def _display(settings: Settings) -> Display | None:
+    """The display if there is to be a window. By default there is, if there is a display and nothing else was asked."""
+    if settings.show:
+        return open_display(os.environ)
+    if settings.show is None and not (settings.output or settings.jsonl or settings.report):
+        with contextlib.suppress(UsageError):
+            return open_display(os.environ)
     return None
 
 
@@ -124,6 +137,15 @@ class Signals:
             signal.signal(number, handler)
 
 
+def _join(work: Work, screen: RunScreen, signals: Signals) -> None:
+    """Until the work has ended after a stop, or hangs."""
+    assert work.stopped_s is not None
+    work.thread.join(max(work.stopped_s + PATIENCE_S - time.monotonic(), 0))
+    if work.thread.is_alive():
+        screen.__exit__()
+        _abandon(work, signals)
+
+
 def _wait(work: Work, window: Window | None, screen: RunScreen, signals: Signals) -> None:
     """Until the work has ended, or hangs after a stop. Draws the window and the screen meanwhile."""
     work.thread.start()
@@ -149,7 +171,12 @@ def _look(work: Work, window: Window) -> bool:
         for ledger in work.monitor.ledgers:
             silent_s = ledger.glance().silent_s if ledger.live else None
             window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
-        event = window.refresh(0.02)
+        try:
+            event = window.refresh(0.02)
+        except Exception as error:
+            error.add_note("in the window")
+            work.fail(error)
+            event = "quit"
         if event == "pause":
             work.go.clear() if work.go.is_set() else work.go.set()
         if event != "quit":
@@ -157,6 +184,21 @@ def _look(work: Work, window: Window) -> bool:
         work.stop()
     window.close()
     return False
+
+
+def _rescue(work: Work, window: Window, settings: Settings, screen: RunScreen, signals: Signals) -> None:
+    """Qt ends the process, since its display is gone: finish everything first. Thread: the main thread, within `exit`."""
+    code = FAILED
+    try:
+        window.lost()
+        work.fail(SinkError("the window's display is gone; the run has ended, its outputs are finished"))
+        _join(work, screen, signals)
+        screen.__exit__()
+        code = _finished(work, settings, screen.console, signals)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def _abandon(work: Work, signals: Signals) -> None:

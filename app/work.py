@@ -66,6 +66,11 @@ class Work:
         if self._model is not None:
             self._model.predictor.stop()
 
+    def fail(self, error: BaseException) -> None:
+        """Something that belongs to the run has failed outside of it: end with this error."""
+        self.error = self.error or error
+        self.stop()
+
     def finish_outputs(self) -> None:
         """Finish what can be finished while other threads may hang. The last resort."""
         closes = [lambda s=sink: s.close(False) for sinks in list(self._sinks.values()) for sink in sinks]
@@ -85,7 +90,7 @@ class Work:
         try:
             self._work()
         except BaseException as error:
-            self.error = error
+            self.error = self.error or error
 
     def _work(self) -> None:
         self._model = model = build.make_model(self._settings, PredictorEvents(self.monitor.batch, self.stop))

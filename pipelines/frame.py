@@ -100,6 +100,8 @@ class Capture:
     decoded_s: float
     info: StreamInfo
     corrupt: bool = False
+    interlaced: bool = False
+    """It shows two moments, one on every second line."""
     session: int = 0
     captured_s: float | None = None
     """When the camera took the picture, by the camera's own wall clock (seconds since 1970, UTC), where it says so."""

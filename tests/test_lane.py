@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 
 from pipelines.crew import Crew
 from pipelines.errors import SinkError, SourceError
-from pipelines.frame import CAUSES, Capture, Frame, Picture, Prediction, Result
+from pipelines.frame import CAUSES, NOTHING, Capture, Frame, Picture, Prediction, Result
 from pipelines.lane import Lane, LaneOptions, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.sinks.sink import Look
 from pipelines.sources.file import FileSource
 from pipelines.sources.pace import Loop, Realtime
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
@@ -350,6 +352,38 @@ def test_a_dropped_frame_waits_for_the_draw_of_the_one_before_it() -> None:
         board.offers[0][1](time.monotonic())
         assert made.log.indices == [0, 1]
         board.offers[1][1](None)
+
+
+class Glass:
+    """A screen that shows every third picture."""
+
+    def __init__(self) -> None:
+        self.shown: list[Picture] = []
+
+    def offer(self, frame: Frame, look: Look, ended: Callable[[float | None], None]) -> None:
+        assert frame.picture is NOTHING, "the lane keeps nothing"
+        if frame.index % 3 == 0:
+            self.shown.append(look())
+        ended(time.monotonic() if frame.index % 3 == 0 else None)
+
+
+@pytest.mark.parametrize("only_screen", [True, False])
+def test_pictures_that_only_the_screen_looks_at_are_drawn_on_when_it_shows_them(only_screen: bool) -> None:
+    drawn: list[int] = []
+
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        drawn.append(frame.index)
+        assert frame.picture.y[0, 0] == prediction.labels[0].id == level(frame.index)
+        return Picture(frame.picture.y + 1, frame.picture.u, frame.picture.v)
+
+    glass = Glass()
+    made = Made(Scripted(clip()), screen=glass, render=render)
+    made.lane._outputs = replace(made.lane._outputs, only_screen=only_screen)
+    made.run()
+    assert drawn == (list(range(0, 10, 3)) if only_screen else list(range(10)))
+    assert [p.y[0, 0] for p in glass.shown] == [level(k) + 1 for k in range(0, 10, 3)]
+    assert ends(made) == ["ok"] * 10
+    assert made.ledger.window_skipped == 6
 
 
 def test_a_draw_whose_line_cannot_be_written_leaves_nobody_waiting() -> None:

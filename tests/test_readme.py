@@ -19,9 +19,9 @@ import pytest
 from app.cli import EXIT_CODES, parser
 from samples import FOLDER
 from tests.command import Done, environ, finished, read_lines, watchline
+from tests.display import start_xvfb
 from tests.media import lumas, numbered
 from tests.servers import RtspServer
-from tests.sinks.test_window import start_xvfb
 from tests.system import has, need
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not has("Xvfb"):
         yield ""
         return
-    server, name = start_xvfb(tmp_path_factory.mktemp("xvfb"))
+    server, name = start_xvfb(tmp_path_factory.mktemp("xvfb"), "-noreset")
     try:
         yield name
     finally:

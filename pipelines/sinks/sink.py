@@ -24,12 +24,17 @@ class Sink(Protocol):
         """
 
 
+Look = Callable[[], Picture]
+"""Gives the picture to show, annotated at that moment if nobody needed it before. Thread: whoever shows it."""
+
+
 class Screen(Protocol):
     """A lossy output shared by all streams: it takes the newest picture of each and says what became of every one."""
 
-    def offer(self, frame: Frame, picture: Picture, ended: Callable[[float | None], None]) -> None:
+    def offer(self, frame: Frame, look: Look, ended: Callable[[float | None], None]) -> None:
         """Never blocks. Thread: the stream's lane.
 
+        `look` is called only if the picture is drawn: of a file that runs at 3000 frames/s few are.
         `ended` is called exactly once for each offer, in whatever thread: with `time.monotonic()` after the draw, or
         with None if a newer picture of the stream replaced it or the screen was closed.
         """

@@ -21,6 +21,7 @@ from pipelines.frame import Capture, StreamInfo
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
+from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
@@ -144,7 +145,10 @@ class PictureDecoder:
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()
             pts_s = self._timeline.seconds(frame.pts, frame.dts)
-            yield Capture(picture, pts_s, arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s)
+            yield Capture(
+                picture, pts_s, arrived_s, self.last_s, self._info, corrupt,
+                interlaced=frame.interlaced_frame, captured_s=captured_s,
+            )  # fmt: skip
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:
@@ -176,7 +180,7 @@ def decoded(
 
     :raises SourceError: after `silence_s`.
     """
-    decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
     for packet in _to_the_last(packets, stream):
         if stop.is_set():
             return

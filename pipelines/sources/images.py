@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import av.error
@@ -21,7 +24,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff",
 
 
 class ImagesSource:
-    """One frame for each picture file, the first one of an animation. A file that is no picture is counted and passed over.
+    """One frame for each picture file, the first one of an animation (which is a film: see `animated`). A file that is no
+    picture is counted and passed over.
 
     Pictures have no time: `pts_s` is None. An annotated video shows each for a second.
     """
@@ -64,3 +68,34 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
     except OSError as error:
         raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
+
+
+def animated(path: Path) -> bool:
+    """Whether a picture file is a film: a GIF or PNG of more than one picture, or one that says that it is.
+
+    A file that cannot be read is none; reading it as a picture will say why.
+    """
+    if not path.is_file():
+        return False  # opening a pipe would wait for its writer
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            return _animated_png(file) if head == b"\x89PNG\r\n\x1a\n" else head[:4] == b"GIF8" and _animated_gif(file)
+    except (OSError, SourceError):
+        return False
+
+
+def _animated_png(file: BinaryIO) -> bool:
+    """An animation says so before its first picture data."""
+    while len(head := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if kind in (b"acTL", b"IDAT"):
+            return bool(kind == b"acTL")
+        file.seek(length + 4, 1)
+    return False
+
+
+def _animated_gif(file: BinaryIO) -> bool:
+    file.seek(0)
+    with opened("a GIF", stop=threading.Event(), limits=Limits(), file=file) as (container, stream):
+        return sum(1 for packet in islice(container.demux(stream), 2) if packet.size) == 2
