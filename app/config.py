@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError
+from pipelines.gate import shown
+from pipelines.sources.address import mistyped, with_credentials
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -66,6 +68,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 POSITIVE = ("topk", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout", "read_timeout")
 NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
+FILES = ("model", "labels", "output", "jsonl", "report")
 MAX_BATCH = 128
 
 
@@ -74,6 +77,7 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
 
     :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
     """
+    _check_file("config", config)
     values = dict(_from_yaml(Path(config), environ)) if config else {}
     if flags.get("sources"):
         values.pop("streams", None)
@@ -84,6 +88,8 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
 
 
 def _check(s: Settings) -> None:
+    for name in FILES:
+        _check_file(name, getattr(s, name))
     for name, allowed in CHOICES.items():
         value = getattr(s, name)
         if value not in allowed:
@@ -104,6 +110,11 @@ def _check(s: Settings) -> None:
         raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
     if not s.sources and not s.streams:
         raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
+
+
+def _check_file(name: str, value: str | None) -> None:
+    if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
+        raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
 
 
 def _flag(name: str) -> str:
@@ -179,13 +190,30 @@ def _typed(key: str, name: str, value: Any, path: Path) -> Any:
     return value
 
 
+EXAMPLE = "streams: {door: {source: rtsp://camera/door}}"
+ENTRIES = {"source", "user", "password"}
+
+
 def _streams(value: Any, path: Path) -> dict[str, str]:
-    example = "streams: {door: {source: rtsp://camera/door}}"
     if not isinstance(value, dict) or not value:
-        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {example}")
-    streams: dict[str, str] = {}
-    for name, entry in value.items():
-        if not isinstance(entry, dict) or set(entry) != {"source"} or not isinstance(entry["source"], str | int):
-            raise UsageError(f"stream {name!r} in {str(path)!r} must have one entry 'source', e.g. {example}")
-        streams[str(name)] = str(entry["source"])
-    return streams
+        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {EXAMPLE}")
+    return {str(name): _stream(entry, f"stream {str(name)!r} in {str(path)!r}") for name, entry in value.items()}
+
+
+def _stream(entry: Any, what: str) -> str:
+    """The source of one stream, with the user and password that stand beside it put into its address."""
+    if not isinstance(entry, dict) or "source" not in entry or not set(entry) <= ENTRIES:
+        raise UsageError(f"{what} must have an entry 'source', and may have 'user' and 'password', e.g. {EXAMPLE}")
+    if not all(isinstance(v, str | int) and not isinstance(v, bool) for v in entry.values()):
+        raise UsageError(f"the entries of {what} must be texts; quote them")
+    texts = {key: str(v) for key, v in entry.items()}
+    source, user, password = texts["source"], texts.get("user"), texts.get("password")
+    if user is None and password is None:
+        return source
+    if user is None:
+        raise UsageError(f"{what} has a password and no user; give 'user', too")
+    if not re.match(r"(?i)(rtsps?|https?)://[^@]+$", source):
+        raise UsageError(
+            f"{what} has a user beside a source that takes none; the source must be an rtsp:// or http:// address without one"
+        )
+    return with_credentials(source, user, password)

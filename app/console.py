@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.gate import visible
 from pipelines.monitor import Glance, LatencyMonitor, StreamLedger
 
 MANY = 30
@@ -27,7 +28,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
-        text = " ".join(record.getMessage().splitlines())
+        text = visible(" ".join(record.getMessage().splitlines()))
         self._console.print(Text(text, style=style or ""), soft_wrap=True)
 
 
@@ -50,8 +51,8 @@ class RunScreen:
         self._on = console.is_terminal and not quiet
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[fps]:.0f} fps"),
-            TimeRemainingColumn(), console=console, auto_refresh=False,
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[fps]:.0f} fps"), TimeRemainingColumn(), console=console, auto_refresh=False,
         )  # fmt: skip
         self._tasks: dict[str, Any] = {}
 

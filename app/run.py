@@ -27,8 +27,8 @@ from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
 from app.work import DONE, FAILED, WRONG, Work
 from pipelines.errors import SinkError, SourceError, UsageError
+from pipelines.gate import hidden_in, visible
 from pipelines.sinks.window import Window, display_there, require_display
-from pipelines.sources.address import shown
 from pipelines.sources.file import check_file
 from pipelines.sources.images import read_picture
 from pipelines.sources.webcam import check_device
@@ -177,7 +177,7 @@ def _finished(work: Work, settings: Settings, console: Console, signals: Signals
             code = _write_report(report, settings.report) or code
         if not settings.quiet:
             for line in summary(report, _places(work, settings)):
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
     return code
 
 
@@ -189,7 +189,7 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
         raise error
     if error is not None:
         notes = "; ".join(getattr(error, "__notes__", []))
-        log.error("%s%s", shown(str(error)) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+        log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
         if settings.verbose:
             log.debug("%s", "".join(traceback.format_exception(error)))
         return FAILED
@@ -197,7 +197,7 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
 
 
 def _write_report(report: dict[str, Any], path: str) -> int:
-    text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(hidden_in(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return DONE

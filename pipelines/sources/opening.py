@@ -59,7 +59,7 @@ def opened(
 
     :raises SourceError: if it cannot be opened, or has no video.
     """
-    name = shown(address).removeprefix("file:")
+    name = shown(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):
         began_s = time.monotonic()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import EXIT_CODES, parser
+from app.flags import EXIT_CODES, parser
 from tests.command import PROBE, finished, read_lines, values, watchline
 from tests.media import level, lumas, number_of, numbered
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.cli import parser
 from app.config import CHOICES, MAX_BATCH, Settings, settings
+from app.flags import parser
 from pipelines.errors import UsageError
 from tests.command import watchline
 
@@ -56,6 +56,15 @@ def test_streams_and_numbers_of_devices(place: Path) -> None:
     assert s.streams == {"door": "rtsp://cam/door", "desk": "0"}
 
 
+PASSWORD = "p@s#s:w/%^!"
+
+
+def test_user_and_password_apart_need_no_escapes(place: Path) -> None:
+    text = "streams: {door: {source: 'rtsp://cam/x', user: 'a b', password: '${P}'}, yard: {source: 'http://cam', user: 7}}"
+    s = read(place, text, P=PASSWORD)
+    assert s.streams == {"door": "rtsp://a%20b:p%40s%23s%3Aw%2F%25%5E%21@cam/x", "yard": "http://7@cam"}
+
+
 def test_environment_in_values(place: Path) -> None:
     s = read(place, "streams: {door: {source: 'rtsp://u:${DOOR_PASSWORD}@cam/door'}}\n", DOOR_PASSWORD="p%40ss")
     assert s.streams == {"door": "rtsp://u:p%40ss@cam/door"}
@@ -73,6 +82,10 @@ def test_environment_in_values(place: Path) -> None:
         ("source: 'rtsp://u:${NOT_THERE}@cam/x'\n", ["NOT_THERE", "not set"]),
         ("streams: {door: {sorce: a.mp4}}\n", ["door", "source"]),
         ("streams: {door: a.mp4}\n", ["door", "source"]),
+        ("streams: {door: {source: 'rtsp://cam/x', password: p}}\n", ["door", "no user", "give 'user'"]),
+        ("streams: {door: {source: 'rtsp://u@cam/x', user: u}}\n", ["door", "without one"]),
+        ("streams: {door: {source: a.mp4, user: u}}\n", ["door", "rtsp:// or http://"]),
+        ("streams: {door: {source: 'rtsp://cam/x', user: u, password: true}}\n", ["door", "quote them"]),
         ("streams: []\n", ["streams", "map"]),
         ("source: {a: b}\n", ["source", "list"]),
         ("a: [1\nb: }\n", ["not valid YAML", "line 2"]),
@@ -94,6 +107,16 @@ def test_a_wrong_file_is_one_line(place: Path, text: str, words: list[str]) -> N
 def test_a_file_that_is_not_there() -> None:
     done = watchline("run", "--config", "nope.yaml")
     assert (done.code, done.err) == (2, "watchline: cannot read the config 'nope.yaml': No such file or directory\n")
+
+
+@pytest.mark.parametrize("flag", ["model", "labels", "output", "jsonl", "report", "config"])
+@pytest.mark.parametrize("address", ["rtsp://u:{}@cam/x", "rtsp:/u:{}@cam/x", "u:{}@cam/x"])
+def test_an_address_in_the_place_of_a_file(flag: str, address: str) -> None:
+    done = watchline("run", "a.mp4", f"--{flag}", address.format(PASSWORD))
+    assert done.code == 2
+    assert f"--{flag}" in done.err
+    assert "is an address" in done.err
+    assert PASSWORD not in done.err
 
 
 @pytest.mark.parametrize(

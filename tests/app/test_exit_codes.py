@@ -186,6 +186,19 @@ class TestPasswords:
         assert SECRET not in said + out + err + written
         assert "Traceback (most" not in said or "UsageError" in said
 
+    @pytest.mark.parametrize("slip", [" rtsp://u:{}@h/c", "rtsp//u:{}@h/c", "rtsp:/u:{}@h/c", "u:{}@h"])
+    @pytest.mark.parametrize(
+        "flag", ["", "-o", "--jsonl", "--report", "--config", "--labels", "--model", "--camera=", "--topk", "--fit"]
+    )
+    def test_wherever_it_lands(self, place: Path, slip: str, flag: str) -> None:
+        source = slip.format(SECRET)
+        where = [flag + source] if flag.endswith("=") else [*[flag] * bool(flag), source]
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, *where, "-v")
+        assert done.code == 2
+        assert done.err
+        assert SECRET not in done.out + done.err
+
     def test_with_doctor(self) -> None:
         for source in self.SOURCES[:3]:
             done = watchline("doctor", source)
@@ -201,6 +214,19 @@ class TestPasswords:
         assert done.code == 0, done.err
         assert len(done.lines) == 3
         assert SECRET not in done.out + done.err + (place / "r.json").read_text()
+
+
+    def test_given_apart_it_arrives_as_it_is(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        password = "p@s#s:w/%^!"
+        monkeypatch.setenv("DOOR", password)
+        numbered(place / "num.mp4", frames=3)
+        with HttpFiles(place, user="user", password=password) as files:
+            source = files.url("num.mp4")
+            (place / "c.yaml").write_text(f"streams: {{door: {{source: '{source}', user: user, password: '${{DOOR}}'}}}}\n")
+            done = watchline("run", "--config", "c.yaml", *PROBE, "--jsonl", "-")
+        assert done.code == 0, done.err
+        assert len(done.lines) == 3
+        assert password not in done.out + done.err
 
 
 @contextmanager

@@ -267,7 +267,7 @@ class TestOthers:
         ("http://host/a#frag", "http://host/a"),
         ("/tmp/a b@c.mp4", "/tmp/a b@c.mp4"),
         ("rtsp://[::1]:554/a", "rtsp://[::1]:554/a"),
-        ("rtsp://u:p@[broken/a", "rtsp://***"),
+        ("rtsp://u:p@[broken/a", "rtsp://***@[broken/a"),
     ],
 )
 def test_addresses_as_they_are_shown(address: str, wanted: str) -> None:
