@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
 from app import choose
 from app.config import Settings
@@ -24,7 +24,7 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
 from pipelines.render.overlay import Overlay, OverlayStyle
-from pipelines.sinks.jsonl import JsonLines
+from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
@@ -196,7 +196,7 @@ def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
     return [VideoFile(stream.output, VideoOptions(live=live))]
 
 
-def make_log(settings: Settings, stdout: TextIO) -> Log | None:
+def make_log(settings: Settings, stdout: Text) -> Log | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None

@@ -1,23 +1,25 @@
-"""The command `watchline`."""
+"""The command `watchline`. What it imports is imported in `main`, after a signal has somewhere to go."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    from app.flags import parser
+    """Run one command; the exit code. Without `argv` the command is this process's own: its signals and standard streams
+    are not given back."""
+    from app.signals import Signals
 
-    flags = vars(parser().parse_args(argv))
-    command = flags.pop("command")
-    # Before any library is imported that looks: nothing phones home.
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    from app import commands
+    with Signals(for_good=argv is None) as signals:
+        from app.flags import parse
+        from app.standard import claimed
 
-    return commands.run(command, flags)
+        flags = parse(argv)
+        with claimed(for_good=argv is None) as results:
+            from app import commands
+
+            return commands.run(flags, results, signals)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from app.choose import cpu_name
 from app.config import Settings
 from app.machine import gpu_name, version
 from app.plan import plan
+from app.standard import Results
 from pipelines.errors import SourceError, WatchlineError
+from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.sinks.window import display_there
-from pipelines.sources.address import shown
 from pipelines.sources.source import Unheard
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
@@ -27,18 +28,18 @@ CODECS = ("h264", "hevc", "av1", "vp9", "mjpeg", "mpeg4")
 PATIENCE_S = 15.0
 
 
-def doctor(sources: Sequence[str], camera: Mapping[str, Any]) -> int:
+def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
     """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu), ("gpu", _gpu), ("engines", _engines), ("models", _models), ("decoders", _decoders),
         ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
     ]  # fmt: skip
     for name, check in checks:
-        print(f"{name:<10} {check()}")
+        results.put(f"{name:<10} {check()}")
     good = True
     for text in sources:
         answer, answered = _reach(text, camera)
-        print(f"{'source':<10} {shown(text)}: {answer}")
+        results.put(f"{'source':<10} {shown(text)}: {answer}")
         good &= answered
     return 0 if good else 1
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from app.standard import say
 from pipelines.gate import shown, visible
 
 EXIT_CODES = """exit codes:
@@ -27,6 +28,9 @@ class _Parser(argparse.ArgumentParser):
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
+    def print_help(self, file: Any = None) -> None:
+        say(self.format_help().rstrip())
+
     def error(self, message: str) -> NoReturn:
         # Arguments are quoted in it: those that are known as a whole are hidden as a whole.
         for given in (part for text in self._given for part in (text, text.partition("=")[2])):
@@ -44,7 +48,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
 
-        print(f"watchline {version('watchline')}")
+        say(f"watchline {version('watchline')}")
         parser.exit()
 
 
@@ -148,3 +152,8 @@ def _talk_flags(command: argparse.ArgumentParser) -> None:
     talk = command.add_argument_group("messages")
     talk.add_argument("-v", "--verbose", **_absent(action="store_true", help="debug lines and tracebacks"))
     talk.add_argument("-q", "--quiet", **_absent(action="store_true", help="errors only"))
+
+
+def parse(argv: Sequence[str] | None) -> dict[str, Any]:
+    """The flags that were given, and the command's name."""
+    return vars(parser().parse_args(argv))

@@ -7,26 +7,26 @@ name look-up, a driver) is left behind after a while, with the outputs finished.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
-
-from rich.console import Console
 
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
+from app.signals import Signals
+from app.standard import Results
+from app.terminal import Terminal
 from app.work import DONE, FAILED, WRONG, Work
-from pipelines.errors import SinkError, SourceError, UsageError
+from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
 from pipelines.gate import hidden_in, visible
 from pipelines.sinks.window import Window, display_there, require_display
 from pipelines.sources.file import check_file
@@ -42,12 +42,15 @@ SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 
 
-def run(settings: Settings, console: Console) -> int:
+def run(settings: Settings, terminal: Terminal) -> int:
     """Run the settings to their end; the exit code.
 
     :raises UsageError: if it could not start.
     """
     streams = plan(settings)
+    for flag, path in (("--jsonl -", settings.jsonl), ("--report -", settings.report)):
+        if path == "-":
+            terminal.results.require(flag)
     window_size = _window_size(settings)
     dead = check_sources(streams, settings)
     for name, error in dead.items():
@@ -56,10 +59,11 @@ def run(settings: Settings, console: Console) -> int:
         return WRONG
     sys.setswitchinterval(SWITCH_S)
     window = Window("Watchline", [s.name for s in streams], screen=window_size) if window_size else None
-    work = Work(settings, streams, dead, window)
-    with RunScreen(console, work.monitor, quiet=settings.quiet) as screen, Signals(work.stop) as signals:
-        _wait(work, window, screen, signals)
-    return _finished(work, settings, console, signals)
+    work = Work(settings, streams, dead, window, terminal.results)
+    with terminal.signals.stopping(work.stop):
+        with RunScreen(terminal.console, work.monitor, quiet=settings.quiet) as screen:
+            _wait(work, window, screen, terminal.signals)
+        return terminal.signals.code(_finished(work, settings, terminal))
 
 
 def _window_size(settings: Settings) -> tuple[int, int] | None:
@@ -95,33 +99,6 @@ def _check(stream: StreamPlan) -> None:
         check_device(Path(stream.address))
     elif stream.kind == "images" and len(stream.pictures) == 1:
         read_picture(stream.pictures[0], threading.Event())
-
-
-class Signals:
-    """SIGINT and SIGTERM stop the run; a second one ends the process at once."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self.received: int | None = None
-        self.at_s = 0.0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._on)
-        return self
-
-    def _on(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            os._exit(128 + number)
-        self.received = number
-        self.at_s = time.monotonic()
-        self._stop()
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _wait(work: Work, window: Window | None, screen: RunScreen, signals: Signals) -> None:
@@ -165,19 +142,18 @@ def _abandon(work: Work, signals: Signals) -> None:
     closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
     closing.start()
     closing.join(0.3)
-    sys.stdout.flush()
     os._exit(128 + signals.received if signals.received else FAILED)
 
 
-def _finished(work: Work, settings: Settings, console: Console, signals: Signals) -> int:
-    code = _code(work, settings, signals)
+def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
+    code = _code(work, settings, terminal.signals)
     if work.monitor.ledgers or work.error is None:
         report = work.report()
         if settings.report is not None:
-            code = _write_report(report, settings.report) or code
+            code = _write_report(report, settings.report, terminal.results) or code
         if not settings.quiet:
             for line in summary(report, _places(work, settings)):
-                console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
+                terminal.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
     return code
 
 
@@ -188,7 +164,8 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
     if isinstance(error, UsageError):
         raise error
     if error is not None:
-        notes = "; ".join(getattr(error, "__notes__", []))
+        # Of what is no fault of the program the message says all.
+        notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
         log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
         if settings.verbose:
             log.debug("%s", "".join(traceback.format_exception(error)))
@@ -196,17 +173,28 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
     return work.exit_code()
 
 
-def _write_report(report: dict[str, Any], path: str) -> int:
-    text = json.dumps(hidden_in(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-        return DONE
+def _write_report(report: dict[str, Any], path: str, results: Results) -> int:
+    text = _as_text(report, results.encoding if path == "-" else "utf-8")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if path == "-":
+            results.write(text)
+            results.flush()
+        else:
+            Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        log.error("cannot write the report %r: %s", path, error.strerror)
+        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), error.strerror)
         return FAILED
     return DONE
+
+
+def _as_text(report: dict[str, Any], encoding: str) -> str:
+    """JSON, with its own escapes where the encoding cannot hold a name."""
+    for ascii_only in (False, True):
+        text = json.dumps(hidden_in(report), indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+        with contextlib.suppress(UnicodeEncodeError):
+            text.encode(encoding)
+            break
+    return text
 
 
 def _places(work: Work, settings: Settings) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from app import build
 from app.config import Settings
 from app.machine import machine, resident_mb
 from app.plan import StreamPlan
+from app.standard import Results
 from pipelines.crew import Crew
 from pipelines.errors import SinkError, WatchlineError
 from pipelines.lane import Lane, LaneOptions
@@ -32,7 +32,7 @@ class Work:
     """The run itself, in a thread of its own: model, sinks, predictor, lanes."""
 
     def __init__(
-        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None
+        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None, results: Results
     ) -> None:
         self.monitor = LatencyMonitor(1e-3 * settings.budget_ms)
         self.error: BaseException | None = None
@@ -43,6 +43,7 @@ class Work:
         self.streams = [s for s in streams if s.name not in dead]
         self._dead = dead
         self._window = window
+        self._results = results
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._lanes: list[Lane] = []
@@ -91,7 +92,7 @@ class Work:
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
-        self._log = build.make_log(self._settings, sys.stdout)
+        self._log = build.make_log(self._settings, self._results)
         with ExitStack() as stack:
             if self._log is not None:
                 stack.callback(self._log.close)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError
@@ -17,12 +18,19 @@ FLUSH_S = 0.5
 """Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
 
 
+class Text(Protocol):
+    """What is needed of a text stream."""
+
+    def write(self, text: str, /) -> int: ...
+    def flush(self) -> None: ...
+
+
 class JsonLines:
     """Writes to a file, or to an open text stream, which is then flushed after every line and left open."""
 
-    def __init__(self, target: Path | TextIO) -> None:
+    def __init__(self, target: Path | Text) -> None:
         self._target = target
-        self._file: TextIO | None = None
+        self._file: Text | None = None
         self._lock = threading.Lock()
         self._flushed_s = 0.0
         self._broken = False
@@ -43,7 +51,7 @@ class JsonLines:
                 self._broken = True
                 raise self._explained(error) from error
 
-    def _opened(self) -> TextIO:
+    def _opened(self) -> Text:
         if self._file is None:
             self._file = self._target.open("w", encoding="utf-8") if isinstance(self._target, Path) else self._target
         return self._file
@@ -56,7 +64,7 @@ class JsonLines:
         with self._lock:
             file, self._file = self._file, None
             try:
-                if file is not None and isinstance(self._target, Path):
+                if isinstance(file, io.TextIOBase) and isinstance(self._target, Path):
                     file.close()
                 elif file is not None and not self._broken:
                     file.flush()
@@ -65,7 +73,7 @@ class JsonLines:
                     raise self._explained(error) from error
 
 
-def _write(file: TextIO, line: dict[str, Any]) -> None:
+def _write(file: Text, line: dict[str, Any]) -> None:
     separators = (",", ":")
     try:
         file.write(json.dumps(line, ensure_ascii=False, separators=separators) + "\n")
