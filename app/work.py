@@ -16,7 +16,7 @@ from app.machine import machine, resident_mb
 from app.plan import StreamPlan
 from app.standard import Results
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, WatchlineError
+from pipelines.errors import SinkError, Stopped, WatchlineError
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.sinks.sink import Log, Sink
@@ -84,6 +84,8 @@ class Work:
     def _run(self) -> None:
         try:
             self._work()
+        except Stopped:
+            pass
         except BaseException as error:
             self.error = error
 
@@ -180,6 +182,8 @@ class Work:
         report = self.monitor.report()
         for name, stream in report["streams"].items():
             stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
+        # Streams whose turn had not come when the run was stopped.
+        report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
             report["streams"][name] = empty_stream(message)
         engine = self._model.predictor.engine if self._model else None
@@ -200,8 +204,8 @@ class Work:
         return report
 
 
-def empty_stream(message: str) -> dict[str, Any]:
+def empty_stream(*faults: str) -> dict[str, Any]:
     """The report of a stream that never began."""
     ledger = LatencyMonitor(0.0).open("", live=False)
-    ledger.faults.append(message)
+    ledger.faults += faults
     return ledger.report() | {"live": False}

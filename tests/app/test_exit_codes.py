@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,10 @@ from typing import IO
 
 import pytest
 
+from app import run
+from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.probe import ProbeEngine
+from pipelines.sinks.window import Window, WindowEvent
 from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
 from tests.media import level, lumas, numbered
 from tests.servers.peers import HttpFiles, SilentPeer
@@ -343,6 +348,37 @@ class TestSignals:
             process.communicate()
             assert process.returncode == 143
             assert time.monotonic() - began_s < 3
+
+
+class TestQuit:
+    """q in the window, at any moment: 0, with a report."""
+
+    def test_while_the_model_warms_up(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        warming, closed = threading.Event(), threading.Event()
+        warm = ProbeEngine.open
+
+        class Impatient(Window):
+            def refresh(self, wait_s: float) -> WindowEvent:
+                return "quit" if warming.wait(wait_s) else "nothing"
+
+            def close(self) -> None:
+                closed.set()
+
+        def slow(self: ProbeEngine, max_batch: int, slots: int) -> list[Slot]:
+            warming.set()
+            assert closed.wait(30)
+            return warm(self, max_batch, slots)
+
+        monkeypatch.setattr(run, "Window", Impatient)
+        monkeypatch.setattr(run, "require_display", lambda environ: (640, 480))
+        monkeypatch.setattr(ProbeEngine, "open", slow)
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", "nope.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.out) == (1, "")  # for the file that is not there
+        done = watchline("run", "num.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.errors()) == (0, [])
+        report = json.loads((place / "r.json").read_text())
+        assert (report["streams"]["num"]["captured"], report["streams"]["num"]["errors"]) == (0, [])
 
 
 def wait_for_size(path: Path, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -35,6 +36,19 @@ elif moment == "report":
         os.kill(os.getpid(), number)
         return write(*args)
     run._write_report = noisy
+elif moment == "warm-up":
+    import threading
+    from app import work
+    from pipelines.predict.engines.probe import ProbeEngine
+    stopped, stop, warm = threading.Event(), work.Work.stop, ProbeEngine.open
+    def stop_and_say(self):
+        stop(self)
+        stopped.set()
+    def slow(self, *args):
+        os.kill(os.getpid(), number)
+        assert stopped.wait(30)
+        return warm(self, *args)
+    work.Work.stop, ProbeEngine.open = stop_and_say, slow
 elif moment == "twice":
     from app import build
     def noisy(*args):
@@ -80,6 +94,14 @@ def test_while_the_report_is_written(place: Path) -> None:
     done = signalled("report", signal.SIGINT, "run", "num.mp4", *PROBE, "-q", "--report", "r.json")
     assert (done.returncode, done.stderr) == (130, "")
     assert (place / "r.json").stat().st_size > 0
+
+
+def test_while_the_model_warms_up(place: Path) -> None:
+    args = ("run", "synthetic:64x64@25", "synthetic:32x32@25", *PROBE, "-q", "--report", "r.json")
+    done = signalled("warm-up", signal.SIGINT, *args)
+    assert (done.returncode, done.stderr) == (130, "")
+    streams = json.loads((place / "r.json").read_text())["streams"]
+    assert [s["captured"] for s in streams.values()] == [0, 0]
 
 
 def test_twice_while_the_model_is_loaded(place: Path) -> None:
