@@ -21,6 +21,7 @@ from pipelines.errors import SourceError, WatchlineError
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.sinks.window import display_there
+from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
@@ -32,7 +33,7 @@ def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) 
     """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu), ("gpu", _gpu), ("engines", _engines), ("models", _models), ("decoders", _decoders),
-        ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
+        ("protocols", _protocols), ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
     ]  # fmt: skip
     for name, check in checks:
         results.put(f"{name:<10} {check()}")
@@ -82,6 +83,11 @@ def _decoders() -> str:
     import av
 
     return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}: {', '.join(c for c in CODECS if c in av.codecs_available)}"
+
+
+def _protocols() -> str:
+    found = {there: [s for s in SCHEMES if speaks(s) == there] for there in (True, False)}
+    return ", ".join(["rtsp", "rtsps", *found[True]]) + (f"; not {', '.join(found[False])}" if found[False] else "")
 
 
 def _display() -> str:

@@ -17,8 +17,9 @@ EXIT_CODES = """exit codes:
   130  stopped by Ctrl-C (SIGINT), outputs finished
   143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
 
-SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp://, http(s)://, tcp://, udp://, rtmp:// or srt://,
-a device number or /dev/videoN, a list of sources (.streams or .txt, one a line), or synthetic:WxH@FPS"""
+SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp(s)://, http(s)://, tcp://, udp://, rtmp://,
+srt:// where FFmpeg has it (see doctor), a device number or /dev/videoN, a list of sources (.streams or .txt, one a line),
+or synthetic:WxH@FPS"""
 
 
 class _Parser(argparse.ArgumentParser):

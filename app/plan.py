@@ -16,7 +16,7 @@ from pipelines.gate import shown, visible
 from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import mistyped
 from pipelines.sources.images import SUFFIXES as PICTURES
-from pipelines.sources.network import SCHEMES
+from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.synthetic import Synthetic
 
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
@@ -28,8 +28,8 @@ VIDEOS = frozenset(
 )  # fmt: skip
 LISTS = (".txt", ".streams")
 ALLOWED = (
-    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt://, a device number, "
-    "/dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
+    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt:// where FFmpeg has it, "
+    "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
 MAX_NAME = 60
 
@@ -90,6 +90,8 @@ def _address(text: str) -> StreamPlan:
     scheme = text.split("://")[0].lower()
     if scheme not in ("rtsp", "rtsps", *SCHEMES):
         raise UsageError(f"{shown(text)!r} is no source that is known; allowed: {ALLOWED}")
+    if scheme in SCHEMES and not speaks(scheme):
+        raise UsageError(f"{shown(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor")
     user, at, _ = text.split("://", 1)[1].rpartition("@")
     if not host or (at and any(c in user for c in "@#?/^ ")):
         raise UsageError(

@@ -188,6 +188,7 @@ def test_doctor(place: Path) -> None:
     done = watchline("doctor", "num.mp4", "synthetic:64x64@25")
     assert done.code == 0
     assert "num.mp4: 64x64" in done.out
+    assert "protocols  rtsp, rtsps, http, https, tcp, udp, rtmp" in done.out
     assert {"cpu", "gpu", "engines", "decoders", "display", "memory"} <= {line.split()[0] for line in done.out.splitlines()}
 
 

@@ -157,6 +157,11 @@ class TestRefused:
         (place / "cams.txt").write_text(text.format(SECRET) + "\n")
         assert text[0] == " " or f"write '{meant}'" in refused("cams.txt")
 
+    def test_a_protocol_that_ffmpeg_was_built_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("app.plan.speaks", lambda scheme: scheme != "srt")
+        assert "without srt://" in refused(f"srt://u:{SECRET}@cam/x")
+        assert streams("udp://cam:5000")[0][1] == "network"
+
     def test_a_blank_in_an_address(self) -> None:
         assert "holds a blank" in refused("rtsp://cam/x y")
 
