@@ -61,7 +61,10 @@ def _demo(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.run import run as run_settings
     from pipelines.errors import UsageError
 
-    folder = Path(flags.pop("folder"))
+    named = flags.pop("folder")
+    if not named.strip():
+        raise UsageError("--folder is empty; name a folder, or leave it out (is a variable not set?)")
+    folder = Path(named)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

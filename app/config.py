@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,10 @@ from typing import Any
 
 from pipelines.errors import UsageError
 from pipelines.gate import shown
+from pipelines.predict.models import PROBE
 from pipelines.sources.address import mistyped, with_credentials
+
+log = logging.getLogger("watchline.config")
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -78,9 +83,11 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
     :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
     """
     _check_file("config", config)
-    values = dict(_from_yaml(Path(config), environ)) if config else {}
+    values = dict(_from_yaml(Path(config), environ)) if config is not None else {}
     if flags.get("sources"):
-        values.pop("streams", None)
+        given = values.pop("streams", None) or values.get("sources")
+        if given:
+            log.info("%d sources of %r are left out: those of the command line replace them", len(given), config)
     values.update(flags)
     result = Settings(**values, config=config)
     _check(result)
@@ -98,14 +105,20 @@ def _check(s: Settings) -> None:
         raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
     for name in POSITIVE:
         value = getattr(s, name)
-        if value is not None and not 0 < value < float("inf"):
+        _check_finite(name, value)
+        if value is not None and value <= 0:
             raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
     for name in NOT_NEGATIVE:
         value = getattr(s, name)
-        if value is not None and not 0 <= value < float("inf"):
+        _check_finite(name, value)
+        if value is not None and value < 0:
             raise UsageError(f"{_flag(name)} must be 0 or more, got {value}")
     if s.max_batch > MAX_BATCH:
         raise UsageError(f"--max-batch must be at most {MAX_BATCH}, got {s.max_batch}")
+    if s.model != PROBE and (s.probe_ms_per_batch or s.probe_ms_per_frame):
+        raise UsageError(f"--probe-ms-per-batch and --probe-ms-per-frame are for --model probe only, not for {s.model!r}")
+    if s.verbose and s.quiet:
+        raise UsageError("--verbose and --quiet exclude each other; leave one out")
     if s.precision == "int8":
         raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
     if not s.sources and not s.streams:
@@ -113,8 +126,15 @@ def _check(s: Settings) -> None:
 
 
 def _check_file(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
     if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
         raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
+
+
+def _check_finite(name: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise UsageError(f"{_flag(name)} must be a finite number, got {value}")
 
 
 def _flag(name: str) -> str:
@@ -124,23 +144,39 @@ def _flag(name: str) -> str:
 def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """A name that stands twice in a map is an error: the second would silently replace the first."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[Any] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise UsageError(f"the config {str(path)!r} names {key.value!r} twice, again in line {line}; rename one")
+                seen.add(key.value if isinstance(key.value, str) else id(key))
+            return super().construct_mapping(node, deep)
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = _filled(yaml.load(path.read_text(encoding="utf-8"), Loader), environ, path)
     except OSError as error:
         raise UsageError(f"cannot read the config {str(path)!r}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see the README for an example") from None
     if not isinstance(content, dict):
-        raise UsageError(f"the config {str(path)!r} must be a map of settings, got {type(content).__name__}")
+        raise UsageError(f"the config {str(path)!r} must be a map of settings, e.g. {EXAMPLE}")
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
         if name == "source":
             name, value = "sources", [value] if isinstance(value, str) else value
         _known(str(key), name, path)
-        values[name] = _typed(str(key), name, _filled(value, environ, path), path)
+        if name in values:
+            raise UsageError(f"the config {str(path)!r} names {name.replace('_', '-')!r} twice; leave one out")
+        values[name] = _typed(str(key), name, value, path)
     return values
 
 
@@ -186,10 +222,11 @@ def _typed(key: str, name: str, value: Any, path: Path) -> Any:
     if isinstance(value, bool) and wanted is not bool:
         value = None
     if not isinstance(value, wanted):
-        raise UsageError(f"{key!r} in {str(path)!r} must be {kind.split(' ')[0]}")
+        raise UsageError(f"{key!r} in {str(path)!r} must be {KINDS[kind.split(' ')[0]]}")
     return value
 
 
+KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 EXAMPLE = "streams: {door: {source: rtsp://camera/door}}"
 ENTRIES = {"source", "user", "password"}
 

@@ -68,6 +68,8 @@ def _one(name: str, text: str) -> list[StreamPlan]:
 
 def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
     """The streams that one SOURCE means. `inside`: list files that are being read."""
+    if not text.strip():
+        raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
     if re.fullmatch(r"\d+", text):
         return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
     if re.fullmatch(r"/dev/video\d+", text):
