@@ -385,9 +385,8 @@ def test_a_network_that_gives_no_classes_is_refused_by_the_converter() -> None:
         (b"\xef\xbb\xbfa\r\nb\r\n", ("a", "b")),
         (b"a\n\n b \n\n", ("a", "", " b ", "")),
         ("Großfuß\n猫\u2028x\n".encode(), ("Großfuß", "猫\u2028x")),
-        (b"", ()),
     ],
-    ids=["plain", "no last newline", "BOM and CRLF", "empty names", "other scripts", "nothing"],
+    ids=["plain", "no last newline", "BOM and CRLF", "empty names", "other scripts"],
 )
 def test_line_k_names_class_k(tmp_path: Path, content: bytes, names: tuple[str, ...]) -> None:
     path = tmp_path / "labels.txt"
