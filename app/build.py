@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -23,6 +24,7 @@ from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.null import NullSink
@@ -40,6 +42,10 @@ from pipelines.sources.source import Source
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
 
+log = logging.getLogger("watchline.build")
+
+FONTS_S = 4.0
+"""Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -212,7 +218,14 @@ def outputs(
         return Outputs(sinks, screen, log)
     overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
     # In the lane's thread, to which the font engine belongs.
-    return Outputs(sinks, screen, log, _render(overlay, model), lambda: overlay.prepare(model.names or ()))
+    return Outputs(sinks, screen, log, _render(overlay, model), overlay.prepare)
+
+
+def find_fonts(model: Model, streams: Iterable[StreamPlan], keep_on: Callable[[], bool]) -> None:
+    """For all that overlays will write."""
+    found = text.find_fonts([*(s.name for s in streams), *(model.names or ())], FONTS_S, keep_on)
+    if not found and keep_on():
+        log.warning("no fonts for all labels within %g s; what has none by now is drawn as %s", FONTS_S, text.MISSING)
 
 
 def _render(overlay: Overlay, model: Model) -> Render:

@@ -99,6 +99,8 @@ class Work:
             if self._log is not None:
                 stack.callback(self._log.close)
             stack.callback(self._close_sinks)
+            if self._window is not None or any(s.output is not None for s in self.streams):
+                build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
             self._ready_s = time.monotonic()

@@ -95,6 +95,8 @@ def as_json(result: Result) -> dict[str, Any]:
         "shown_s": None if trace.shown_s is None or result.status != "ok" else round(trace.shown_s, 6),
         "status": result.status,
     }
+    if frame.info.file is not None:
+        line["file"] = frame.info.file
     if frame.captured_s is not None:
         line["captured_at"] = utc(frame.captured_s)
     if result.status == "dropped":

@@ -8,11 +8,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from app.flags import EXIT_CODES, parser
+from pipelines.render import fonts
 from tests.command import PROBE, finished, read_lines, values, watchline
 from tests.media import level, lumas, number_of, numbered
 
@@ -127,6 +130,39 @@ class TestOutputs:
         numbered(place / "num.mp4", frames=4)
         done = watchline("run", "num.mp4", *PROBE, "--labels", "labels.txt", "--jsonl", "-")
         assert [name for _, name in values(done.lines)] == [f"class {level(0)}", "", " ägyptische Mau ", "猫"]
+
+    def test_the_lines_of_pictures_name_their_files(self, place: Path) -> None:
+        """One that cannot be read has no line: the numbers of the others tell nothing of a listing."""
+        for name in ("a.png", "b.png", "sub/a.png"):
+            (place / "p" / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (64, 64), 100).save(place / "p" / name)
+        (place / "p/aa.png").write_bytes(b"no picture")
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "p", *PROBE, "--jsonl", "-")
+        assert (done.code, [k["file"] for k in done.lines]) == (1, ["a.png", "b.png"])
+        done = watchline("run", "p/**/*.png", *PROBE, "--jsonl", "-")
+        assert [k["file"] for k in done.lines] == ["a.png", "b.png", "sub/a.png"]
+        assert watchline("run", "p/b.png", *PROBE, "--jsonl", "-").lines[0]["file"] == "b.png"
+        assert "file" not in watchline("run", "num.mp4", *PROBE, "--jsonl", "-").lines[0]
+
+    def test_no_lane_reads_a_font(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It takes seconds, in which a live frame would grow old."""
+        readers: list[str] = []
+        read = fonts._read_codes
+
+        def noted(font: Path) -> fonts.Codes:
+            readers.append(threading.current_thread().name)
+            return read(font)
+
+        monkeypatch.setattr(fonts, "_read_codes", noted)
+        monkeypatch.setattr(fonts.INSTALLED, "_codes", {})
+        monkeypatch.setattr(fonts.INSTALLED, "_found", {})
+        numbered(place / "num.mp4", frames=6)
+        names = [f"{name} {k}" for k in range(64) for name in ("قطة", "हिन्दी", "ไทย", "猫")]
+        (place / "labels.txt").write_text("\n".join(names), encoding="utf-8")
+        done = watchline("run", "num.mp4", *PROBE, "--realtime", "--labels", "labels.txt", "-o", "out.mp4")
+        assert done.code == 0, done.err
+        assert set(readers) <= {"run"}
 
     def test_several_videos_go_into_a_folder(self, place: Path) -> None:
         (place / "out").mkdir()
