@@ -49,6 +49,12 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
         if flags.get("verbose"):
             log.debug("%s", traceback.format_exc())
         return FAILED if isinstance(error, SinkError) else WRONG
+    except OSError as error:
+        # What the system refuses before anything has begun: a name that is too long, a folder that may not be read.
+        log.error("watchline: %s%s", f"{error.filename!r}: " if error.filename else "", error.strerror or error)
+        if flags.get("verbose"):
+            log.debug("%s", traceback.format_exc())
+        return WRONG
 
 
 def _run(flags: dict[str, Any], terminal: Terminal) -> int:

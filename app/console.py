@@ -112,7 +112,9 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
     """The lines that end a run: what was done, how fast, how late, what was lost and why, where to look."""
     streams = report["streams"]
     shown, captured = (sum(s[key] for s in streams.values()) for key in ("shown", "captured"))
-    lines = [f"{shown} of {captured} frames shown from {len(streams)} stream{'s' * (len(streams) != 1)}"]
+    began = sum(s["captured"] > 0 for s in streams.values())
+    of = f"{began} of " if began < len(streams) else ""
+    lines = [f"{shown} of {captured} frames shown from {of}{counted(len(streams), 'streams')}"]
     if report["throughput_fps"]:
         lines[0] += f", {report['throughput_fps']:.1f} frames/s"
     engine = report["engine"]
@@ -128,6 +130,11 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
     return lines + list(places)
 
 
+def counted(number: int, things: str) -> str:
+    """`1 outage`, `2 outages`."""
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
+
+
 def _camera_age(name: str, s: dict[str, Any]) -> str:
     """The age by the camera's own clock, where that means something."""
     age, why = s["camera_age_ms"], {"same host": "on this host", "trusted": "trusted"}.get(s["camera_clock"])
@@ -136,7 +143,8 @@ def _camera_age(name: str, s: dict[str, Any]) -> str:
 
 def _losses(name: str, s: dict[str, Any]) -> str:
     parts = [f"{n} dropped ({cause})" for cause, n in s["dropped"].items() if n]
-    parts += [f"{s[key]} {key.replace('_', ' ')}" for key in ("failed", "late", "decode_errors") if s[key]]
-    parts += [f"{len(s['outages'])} outages"] if s["outages"] else []
-    parts += [f"{s['packets']['lost']} packets lost"] if s["packets"] and s["packets"]["lost"] else []
+    parts += [f"{s[key]} {key}" for key in ("failed", "late") if s[key]]
+    parts += [counted(s["decode_errors"], "decode errors")] if s["decode_errors"] else []
+    parts += [counted(len(s["outages"]), "outages")] if s["outages"] else []
+    parts += [counted(s["packets"]["lost"], "packets") + " lost"] if s["packets"] and s["packets"]["lost"] else []
     return f"  {name}: {', '.join(parts)}" if parts else ""

@@ -15,11 +15,11 @@ import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
-from pipelines.sources.opening import Limits, opened
+from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+SUFFIXES = frozenset(PICTURES)
 
 
 class ImagesSource:

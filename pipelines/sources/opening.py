@@ -21,6 +21,7 @@ from pipelines.sources.address import about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
     401: "401: user or password is missing or wrong",
     403: "403: access is forbidden for this user",
@@ -121,7 +122,9 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | ValueError):
-        what = "no video that can be decoded" + ("" if remote else ", or an incomplete file (no moov)")
+        indexed = name.lower().endswith((".mp4", ".m4v", ".mov", ".3gp"))
+        what = "no video that can be decoded" + (", or an incomplete file (no moov)" if indexed and not remote else "")
+        what = "no picture that can be decoded" if name.lower().endswith(PICTURES) else what
         return SourceError(f"cannot read {name}: {what}", permanent=not remote)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)

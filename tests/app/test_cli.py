@@ -232,6 +232,8 @@ def test_doctor_says_what_does_not_answer() -> None:
     done = watchline("doctor", "nope.mp4", "synthetic:64x64@25")
     assert done.code == 1
     assert "cannot read 'nope.mp4': No such file" in done.out
+    refused = watchline("doctor", "rtsp://127.0.0.1:1/cam").out.splitlines()[-1]
+    assert refused.count("rtsp://127.0.0.1:1/cam") == 1
     assert "64x64, 25 fps" in done.out
 
 

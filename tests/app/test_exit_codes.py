@@ -41,6 +41,7 @@ class TestBadInput:
         assert done.code == 2, done.err
         (line,) = done.errors()
         assert "Traceback" not in done.err
+        assert "\x1b" not in done.err
         assert all_files(place) == before
         assert done.out == ""
         return line
@@ -48,11 +49,18 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("args", "words"),
         [
+            (["\x1bnope\n.mp4"], ["\\x1bnope\\n: no such file: '\\x1bnope\\n.mp4'"]),
             (["nope.mp4"], ["nope", "no such file: 'nope.mp4'", "give an existing file"]),
             (["text.mp4"], ["text", "no video that can be decoded"]),
             (["empty.mp4"], ["empty", "the file is empty"]),
             (["sound.m4a"], ["sound", "no video"]),
-            (["text.jpg"], ["text", "text.jpg"]),
+            (["text.jpg"], ["text", "text.jpg", "no picture that can be decoded"]),
+            (["x" * 300], ["File name too long"]),
+            (["num.mp4", "-o", "x" * 300 + ".mp4"], ["File name too long"]),
+            (["num.mp4", "--jsonl", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--labels", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--config", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--model", "x" * 300 + ".onnx"], ["File name too long"]),
             (["987"], ["no camera at /dev/video987"]),
             (["num.mp4", "--model", "none.onnx"], ["no model file 'none.onnx'"]),
             (["num.mp4", "--model", "text.onnx"], ["text.onnx"]),
