@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
 from app import choose
 from app.config import Settings
@@ -23,8 +24,9 @@ from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
-from pipelines.sinks.jsonl import JsonLines
+from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
@@ -41,6 +43,10 @@ from pipelines.sources.source import Source
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
 
+log = logging.getLogger("watchline.build")
+
+FONTS_S = 4.0
+"""Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -201,7 +207,7 @@ def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
     return [VideoFile(stream.output, VideoOptions(live=live))]
 
 
-def make_log(settings: Settings, stdout: TextIO) -> Log | None:
+def make_log(settings: Settings, stdout: Text) -> Log | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None
@@ -220,6 +226,13 @@ def outputs(
     return Outputs(sinks, screen, log, render, None if only_screen else prepare, only_screen)
 
 
+def find_fonts(model: Model, streams: Iterable[StreamPlan], keep_on: Callable[[], bool]) -> None:
+    """For all that overlays will write."""
+    found = text.find_fonts([*(s.name for s in streams), *(model.names or ())], FONTS_S, keep_on)
+    if not found and keep_on():
+        log.warning("no fonts for all labels within %g s; what has none by now is drawn as %s", FONTS_S, text.MISSING)
+
+
 def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[], None]]:
     """How pictures are drawn on, and what makes that ready in the thread that will do it: each has an overlay of its own,
     for a font engine belongs to a thread."""
@@ -228,7 +241,7 @@ def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[]
 
     def prepare() -> None:
         local.overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
-        local.overlay.prepare(model.names or ())
+        local.overlay.prepare()
 
     def render(frame: Frame, prediction: Prediction) -> Picture:
         if not hasattr(local, "overlay"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import deque
@@ -15,8 +14,9 @@ from app import build
 from app.config import Settings
 from app.machine import machine, resident_mb
 from app.plan import StreamPlan
+from app.standard import Results
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, WatchlineError
+from pipelines.errors import SinkError, Stopped, WatchlineError
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
@@ -33,7 +33,7 @@ class Work:
     """The run itself, in a thread of its own: model, sinks, predictor, lanes."""
 
     def __init__(
-        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None
+        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None, results: Results
     ) -> None:
         self.monitor = LatencyMonitor(1e-3 * settings.budget_ms)
         self.error: BaseException | None = None
@@ -44,6 +44,7 @@ class Work:
         self.streams = [s for s in streams if s.name not in dead]
         self._dead = dead
         self._window = window
+        self._results = results
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._lanes: list[Lane] = []
@@ -89,6 +90,8 @@ class Work:
     def _run(self) -> None:
         try:
             self._work()
+        except Stopped:
+            pass
         except BaseException as error:
             self.error = self.error or error
 
@@ -97,11 +100,13 @@ class Work:
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
-        self._log = build.make_log(self._settings, sys.stdout)
+        self._log = build.make_log(self._settings, self._results)
         with ExitStack() as stack:
             if self._log is not None:
                 stack.callback(self._log.close)
             stack.callback(self._close_sinks)
+            if self._window is not None or any(s.output is not None for s in self.streams):
+                build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
             self._ready_s = time.monotonic()
@@ -185,6 +190,8 @@ class Work:
         report = self.monitor.report()
         for name, stream in report["streams"].items():
             stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
+        # Streams whose turn had not come when the run was stopped.
+        report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
             report["streams"][name] = empty_stream(message)
         engine = self._model.predictor.engine if self._model else None
@@ -205,8 +212,8 @@ class Work:
         return report
 
 
-def empty_stream(message: str) -> dict[str, Any]:
+def empty_stream(*faults: str) -> dict[str, Any]:
     """The report of a stream that never began."""
     ledger = LatencyMonitor(0.0).open("", live=False)
-    ledger.faults.append(message)
+    ledger.faults += faults
     return ledger.report() | {"live": False}

@@ -84,6 +84,8 @@ class StreamInfo:
     duration_s: float | None = None
     sound: str | None = None
     """The file whose sound belongs to this stream."""
+    file: str | None = None
+    """The file's name where each picture is a file of its own: as short as tells it from the others of its stream."""
     camera_clock: CameraClock = "not compared"
     """Whether the camera's own times may be compared with this machine's wall clock, and why."""
 

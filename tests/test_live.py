@@ -149,3 +149,22 @@ def test_a_model_slower_than_a_file_drops_nothing(clip: Path) -> None:
     slow = ("--model", "probe", "--no-show", "--probe-ms-per-batch", "200")
     done = watchline("run", str(clip), *slow, "--jsonl", "-")
     assert values(done.lines) == [(n, str(level(n))) for n in range(100)]
+
+
+@pytest.mark.parametrize(("auth", "client"), [("digest", "native"), ("basic", "native"), ("digest", "ffmpeg")])
+def test_a_password_that_is_given_apart_arrives_as_it_is(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auth: Any, client: str
+) -> None:
+    need("gst-rtsp-server")
+    config = tmp_path / "config.yaml"
+    args = ("run", "--config", str(config), *PROBE, "--rtsp-client", client, "--max-frames", "5", "-v")
+    with RtspServer({"cam": Play(clip, sound=False)}, user="viewer", password=PASSWORD, auth=auth) as server:
+        source = server.url("cam", credentials=False)
+        config.write_text(f"streams: {{door: {{source: '{source}', user: viewer, password: '${{DOOR}}'}}}}\n")
+        monkeypatch.setenv("DOOR", PASSWORD)
+        done = watchline(*args)
+        monkeypatch.setenv("DOOR", "n0tit")
+        wrong = watchline(*args)
+    assert done.code == 0, done.err
+    assert (wrong.code, "401" in wrong.err) == (2, True)
+    assert PASSWORD not in done.err + done.out

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -16,11 +18,11 @@ import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
-from pipelines.sources.opening import Limits, opened
+from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+SUFFIXES = frozenset(PICTURES)
 
 
 class ImagesSource:
@@ -38,6 +40,7 @@ class ImagesSource:
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
         info = StreamInfo(rate=Fraction(1), frames=len(self._paths))
+        folder = os.path.commonpath([p.parent for p in self._paths]) if self._paths else ""
         pixels = Pixels()
         for path in self._paths:
             if stop.is_set():
@@ -49,7 +52,8 @@ class ImagesSource:
                 watch.decode_error(str(error))
                 watch.fault(str(error))
                 continue
-            yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), info, frame.is_corrupt)
+            named = replace(info, file=str(path.relative_to(folder)))
+            yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), named, frame.is_corrupt)
 
 
 def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Fraction | None]:

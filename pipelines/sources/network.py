@@ -6,6 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import av
+import av.error
+
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.sources.address import shown
@@ -14,9 +17,21 @@ from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
 
-SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
+SCHEMES: tuple[str, ...] = ("http", "https", "tcp", "udp", "rtmp", "srt")
 REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
 """A playlist from the network never reads a file of this machine."""
+
+
+def speaks(scheme: str) -> bool:
+    """Whether this FFmpeg was built with a protocol. (PyAV's wheels come without SRT.) PyAV has no list of them; a protocol
+    that is there is refused by the empty whitelist before anything is opened."""
+    try:
+        av.open(f"{scheme}://127.0.0.1:9/", options={"protocol_whitelist": "none"})
+    except av.error.ProtocolNotFoundError:
+        return False
+    except (av.error.FFmpegError, OSError):
+        return True
+    return True
 
 
 def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:

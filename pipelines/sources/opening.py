@@ -21,6 +21,7 @@ from pipelines.sources.address import about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
     401: "401: user or password is missing or wrong",
     403: "403: access is forbidden for this user",
@@ -59,7 +60,7 @@ def opened(
 
     :raises SourceError: if it cannot be opened, or has no video.
     """
-    name = shown(address).removeprefix("file:")
+    name = shown(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):
         began_s = time.monotonic()
@@ -121,7 +122,8 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
-        return SourceError(f"cannot read {name}: no video that can be decoded", permanent=not remote)
+        what = "no picture" if name.lower().endswith(PICTURES) else "no video"
+        return SourceError(f"cannot read {name}: {what} that can be decoded", permanent=not remote)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")

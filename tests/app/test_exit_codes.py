@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,11 @@ from typing import IO
 
 import pytest
 
+from app import run
+from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor
+from pipelines.sinks.window import Window, WindowEvent
 from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
 from tests.media import level, lumas, numbered
 from tests.servers.peers import HttpFiles, SilentPeer
@@ -37,6 +42,7 @@ class TestBadInput:
         assert done.code == 2, done.err
         (line,) = done.errors()
         assert "Traceback" not in done.err
+        assert "\x1b" not in done.err
         assert all_files(place) == before
         assert done.out == ""
         return line
@@ -44,11 +50,18 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("args", "words"),
         [
+            (["\x1bnope\n.mp4"], ["\\x1bnope\\n: no such file: '\\x1bnope\\n.mp4'"]),
             (["nope.mp4"], ["nope", "no such file: 'nope.mp4'", "give an existing file"]),
             (["text.mp4"], ["text", "no video that can be decoded"]),
             (["empty.mp4"], ["empty", "the file is empty"]),
             (["sound.m4a"], ["sound", "no video"]),
-            (["text.jpg"], ["text", "text.jpg"]),
+            (["text.jpg"], ["text", "text.jpg", "no picture that can be decoded"]),
+            (["x" * 300], ["File name too long"]),
+            (["num.mp4", "-o", "x" * 300 + ".mp4"], ["File name too long"]),
+            (["num.mp4", "--jsonl", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--labels", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--config", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--model", "x" * 300 + ".onnx"], ["File name too long"]),
             (["987"], ["no camera at /dev/video987"]),
             (["num.mp4", "--model", "none.onnx"], ["no model file 'none.onnx'"]),
             (["num.mp4", "--model", "text.onnx"], ["text.onnx"]),
@@ -190,6 +203,19 @@ class TestPasswords:
         assert SECRET not in said + out + err + written
         assert "Traceback (most" not in said or "UsageError" in said
 
+    @pytest.mark.parametrize("slip", [" rtsp://u:{}@h/c", "rtsp//u:{}@h/c", "rtsp:/u:{}@h/c", "u:{}@h"])
+    @pytest.mark.parametrize(
+        "flag", ["", "-o", "--jsonl", "--report", "--config", "--labels", "--model", "--camera=", "--topk", "--fit"]
+    )
+    def test_wherever_it_lands(self, place: Path, slip: str, flag: str) -> None:
+        source = slip.format(SECRET)
+        where = [flag + source] if flag.endswith("=") else [*[flag] * bool(flag), source]
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, *where, "-v")
+        assert done.code == 2
+        assert done.err
+        assert SECRET not in done.out + done.err
+
     def test_with_doctor(self) -> None:
         for source in self.SOURCES[:3]:
             done = watchline("doctor", source)
@@ -205,6 +231,19 @@ class TestPasswords:
         assert done.code == 0, done.err
         assert len(done.lines) == 3
         assert SECRET not in done.out + done.err + (place / "r.json").read_text()
+
+
+    def test_given_apart_it_arrives_as_it_is(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        password = "p@s#s:w/%^!"
+        monkeypatch.setenv("DOOR", password)
+        numbered(place / "num.mp4", frames=3)
+        with HttpFiles(place, user="user", password=password) as files:
+            source = files.url("num.mp4")
+            (place / "c.yaml").write_text(f"streams: {{door: {{source: '{source}', user: user, password: '${{DOOR}}'}}}}\n")
+            done = watchline("run", "--config", "c.yaml", *PROBE, "--jsonl", "-")
+        assert done.code == 0, done.err
+        assert len(done.lines) == 3
+        assert password not in done.out + done.err
 
 
 @contextmanager
@@ -321,6 +360,37 @@ class TestSignals:
             process.communicate()
             assert process.returncode == 143
             assert time.monotonic() - began_s < 3
+
+
+class TestQuit:
+    """q in the window, at any moment: 0, with a report."""
+
+    def test_while_the_model_warms_up(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        warming, closed = threading.Event(), threading.Event()
+        warm = ProbeEngine.open
+
+        class Impatient(Window):
+            def refresh(self, wait_s: float) -> WindowEvent:
+                return "quit" if warming.wait(wait_s) else "nothing"
+
+            def close(self) -> None:
+                closed.set()
+
+        def slow(self: ProbeEngine, max_batch: int, slots: int) -> list[Slot]:
+            warming.set()
+            assert closed.wait(30)
+            return warm(self, max_batch, slots)
+
+        monkeypatch.setattr(run, "Window", Impatient)
+        monkeypatch.setattr(run, "require_display", lambda environ: (640, 480))
+        monkeypatch.setattr(ProbeEngine, "open", slow)
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", "nope.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.out) == (1, "")  # for the file that is not there
+        done = watchline("run", "num.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.errors()) == (0, [])
+        report = json.loads((place / "r.json").read_text())
+        assert (report["streams"]["num"]["captured"], report["streams"]["num"]["errors"]) == (0, [])
 
 
 def wait_for_size(path: Path, size: int) -> None:
