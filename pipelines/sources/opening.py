@@ -132,6 +132,8 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
 def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) -> SourceError:
     """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
     if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
+        if name.lower().endswith(PICTURES):
+            return SourceError(f"cannot read {name}: no picture that can be decoded", permanent=True)
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
     return _explained(name, error, limit_s, late=False, remote=remote)
 

@@ -19,6 +19,7 @@ from app import run
 from pipelines.predict.engines.engine import Slot
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor
+from pipelines.sinks.display import Display
 from pipelines.sinks.window import Window, WindowEvent
 from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
 from tests.media import level, lumas, numbered
@@ -382,7 +383,7 @@ class TestQuit:
             return warm(self, max_batch, slots)
 
         monkeypatch.setattr(run, "Window", Impatient)
-        monkeypatch.setattr(run, "require_display", lambda environ: (640, 480))
+        monkeypatch.setattr(run, "open_display", lambda environ: Display((640, 480), None))
         monkeypatch.setattr(ProbeEngine, "open", slow)
         numbered(place / "num.mp4", frames=3)
         done = watchline("run", "num.mp4", "nope.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
