@@ -16,6 +16,8 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
+from pipelines.files import file_address
+
 log = logging.getLogger("watchline.sinks.sound")
 
 _Timed = tuple[Fraction, "Packet[AudioStream]"]
@@ -39,7 +41,7 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
     """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
     try:
         origin_s = first_picture_s(path)
-        source = av.open(path)
+        source = av.open(file_address(path))
     except (OSError, av.FFmpegError, ValueError) as error:
         log.warning("the sound of %s is left out: %s", path, reason(error))
         return None
@@ -131,7 +133,7 @@ def first_picture_s(path: str) -> Fraction:
 
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
-    with av.open(path) as source:
+    with av.open(file_address(path)) as source:
         stream = _shown_stream(source)
         if stream is None:
             return Fraction(0)

@@ -21,6 +21,7 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError
+from pipelines.files import file_address
 from pipelines.frame import Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.letterbox import Letterbox, as_frame
@@ -150,8 +151,7 @@ class _Encoding:
         self._next_key = 0
         self._first_dts: int | None = None
         self._session = frame.session
-        # "file:" takes the name as it stands: colons, percent signs, a leading dash.
-        self._output = av.open(f"file:{path}", "w", format=name, container_options=_muxing(name, options.live, tick_s))
+        self._output = av.open(file_address(path), "w", format=name, container_options=_muxing(name, options.live, tick_s))
         self._video = _add_video(self._output, options, frame, first, tick_s)
         sound = None if options.live else frame.info.sound
         self._sound: Sound | None = open_sound(sound, self._output) if sound else None

@@ -14,9 +14,10 @@ from typing import Any
 from av.container import InputContainer
 
 from pipelines.errors import SourceError
+from pipelines.files import file_address
 from pipelines.frame import Capture
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.opening import Limits, file_address, opened
+from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -126,8 +125,3 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")
-
-
-def file_address(path: Path) -> str:
-    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
-    return f"file:{path}"

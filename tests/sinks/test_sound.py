@@ -218,6 +218,16 @@ def test_a_sound_that_cannot_be_read_is_left_out(tmp_path: Path, given: str, cap
     assert len(said(caplog)) == 1
 
 
+@pytest.mark.parametrize("name", ["file:x.mp4", "2026-11-30T12:30:00.mp4", "n%03d.mp4", "-dash.mp4"])
+def test_odd_names_are_read_exactly(tmp_path: Path, clip: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as the name of a protocol, nor as that of the file beside it, which has another sound."""
+    monkeypatch.chdir(tmp_path)
+    remuxed(clip, Path("x.mp4"), skip={"audio": 9})
+    Path(name).write_bytes(clip.read_bytes())
+    path = annotated(Path(name), Path("o.mp4"))
+    assert [p for _, p in packets(path)] == [p for _, p in packets(clip)]
+
+
 def test_a_file_without_sound_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     path = annotated(numbered(tmp_path / "mute.mp4", frames=5), tmp_path / "o.mp4")
