@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from samples import FOLDER
 
 FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share/fonts")
 log = logging.getLogger("watchline")
-WRONG = 2
+FAILED, WRONG = 1, 2
 
 
 def run(command: str, flags: dict[str, Any]) -> int:
@@ -34,12 +35,31 @@ def run(command: str, flags: dict[str, Any]) -> int:
         "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
     }  # fmt: skip
     try:
-        return table[command](flags, console)
-    except WatchlineError as error:
-        log.error("watchline: %s", error)
+        code = table[command](flags, console)
+    except (WatchlineError, OSError) as error:
+        code = WRONG if isinstance(error, WatchlineError) else FAILED
+        log.error("watchline: %s", error if code == WRONG else _in_words(error))
         if flags.get("verbose"):
             log.debug("%s", traceback.format_exc())
-        return WRONG
+    return _printed(code)
+
+
+def _printed(code: int) -> int:
+    """See that all of standard output is out, once: Python would try again at its end, and complain in its own way."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if code == 0:
+            log.error("watchline: %s", _in_words(error))
+            code = FAILED
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _in_words(error: BaseException) -> str:
+    """What a system call was refused. Only printing ends here without a file's name."""
+    where = getattr(error, "filename", None) or "standard output"
+    return f"{where}: {getattr(error, 'strerror', None) or error}"
 
 
 def _run(flags: dict[str, Any], console: Console) -> int:

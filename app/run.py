@@ -25,8 +25,8 @@ from rich.console import Console
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
-from app.work import DONE, FAILED, WRONG, Work
-from pipelines.errors import SinkError, SourceError, UsageError
+from app.work import FAILED, WRONG, Work
+from pipelines.errors import SourceError, UsageError, WatchlineError
 from pipelines.sinks.window import Window, display_there, require_display
 from pipelines.sources.address import shown
 from pipelines.sources.file import check_file
@@ -38,6 +38,8 @@ log = logging.getLogger("watchline.run")
 REFRESH_S = 0.25
 PATIENCE_S = 2.5
 """After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+LISTED = 10
+"""Videos that are named at the end."""
 SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 
@@ -173,22 +175,24 @@ def _finished(work: Work, settings: Settings, console: Console, signals: Signals
     code = _code(work, settings, signals)
     if work.monitor.ledgers or work.error is None:
         report = work.report()
-        if settings.report is not None:
-            code = _write_report(report, settings.report) or code
+        written = settings.report is not None and _write_report(report, settings.report)
+        if settings.report is not None and not written:
+            code = FAILED
         if not settings.quiet:
-            for line in summary(report, _places(work, settings)):
+            for line in summary(report, _places(work, settings, report=written)):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
     return code
 
 
 def _code(work: Work, settings: Settings, signals: Signals) -> int:
     error = work.error
-    if signals.received is not None and not isinstance(error, SinkError):
+    if signals.received is not None:
         return 128 + signals.received
     if isinstance(error, UsageError):
         raise error
     if error is not None:
-        notes = "; ".join(getattr(error, "__notes__", []))
+        # Where it was is told of the program's own faults: of the others it says nothing to a person.
+        notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
         log.error("%s%s", shown(str(error)) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
         if settings.verbose:
             log.debug("%s", "".join(traceback.format_exception(error)))
@@ -196,22 +200,26 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
     return work.exit_code()
 
 
-def _write_report(report: dict[str, Any], path: str) -> int:
+def _write_report(report: dict[str, Any], path: str) -> bool:
+    """Write it, or say why not."""
     text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-        return DONE
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if path == "-":
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        log.error("cannot write the report %r: %s", path, error.strerror)
-        return FAILED
-    return DONE
+        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else path, error.strerror)
+        return False
+    return True
 
 
-def _places(work: Work, settings: Settings) -> list[str]:
-    videos = [str(s.output) for s in work.streams if s.output is not None and s.output.exists()]
-    places = [("annotated video", v) for v in videos[:10]]
-    places += [("JSON lines", settings.jsonl), ("report", settings.report)]  # type: ignore[list-item]
-    there = [(what, where) for what, where in places if where not in (None, "-") and Path(where).exists()]
-    return [f"{what}: {where}" for what, where in there]
+def _places(work: Work, settings: Settings, *, report: bool) -> list[str]:
+    """What this run wrote, and where. A file that was there before is not its result."""
+    videos = work.written()
+    lines = [f"annotated video: {video}" for video in videos[:LISTED]]
+    lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
+    lines += [f"not written, as it was before: {video}" for video in work.untouched()[:LISTED]]
+    lines += [f"JSON lines: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
+    return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import numpy as np
 import pytest
 
-from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
-from tests.media import level, lumas, numbered
+from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
+from tests.media import Planes, level, lumas, numbered, write
 from tests.servers.peers import HttpFiles, SilentPeer
 
 SECRET = "geheim"
@@ -148,15 +150,88 @@ class TestDeadSources:
         assert done.code == 2
         assert "'host.invalid' is not known" in done.err
 
-    def test_an_output_that_cannot_be_written(self, place: Path) -> None:
-        """/dev/full takes nothing: the run ends with 1, the other output is finished."""
+
+def noise(number: int) -> Planes:
+    """A picture that no encoder makes small."""
+    rng = np.random.default_rng(number)
+    y, u, v = (rng.integers(16, 236, shape, dtype=np.uint8) for shape in ((120, 160), (60, 80), (60, 80)))
+    return y, u, v
+
+
+class TestOutputsThatFail:
+    """One fault, said once and in the report; the others are finished, and the ledger holds."""
+
+    def balanced(self, path: Path) -> dict[str, Any]:
+        """The report; every frame of its streams is accounted for."""
+        report: dict[str, Any] = json.loads(path.read_text())
+        for s in report["streams"].values():
+            assert s["captured"] == s["shown"] + sum(s["dropped"].values()) + s["failed"]
+        return report
+
+    def test_the_lines(self, place: Path) -> None:
+        """/dev/full takes nothing."""
         numbered(place / "num.mp4", frames=50)
-        done = watchline("run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "/dev/full")
-        assert done.code == 1
-        assert "Traceback" not in done.err
-        assert any("/dev/full" in k and "No space left" in k for k in done.errors()), done.err
-        # The lines are noticed late, when their buffer is full or closed.
-        assert len(list(lumas(place / "out.mp4"))) > 0
+        done = watchline("run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "/dev/full", "--report", "r.json")
+        why = "cannot write JSON lines to /dev/full: No space left on device"
+        assert (done.code, done.errors()) == (1, [why])
+        assert "JSON lines: " not in done.err
+        assert len(list(lumas(place / "out.mp4"))) == 50
+        report = self.balanced(place / "r.json")
+        assert report["errors"] == [why]
+        assert report["streams"]["num"]["shown"] == 50
+
+    def test_the_video(self, place: Path) -> None:
+        """A limit of 100 kB stands for a full disk: the lines need less."""
+        write(place / "num.mp4", (noise(k) for k in range(60)), size=(160, 120))
+        command = [str(WATCHLINE), "run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "out.jsonl", "--report", "r.json"]
+        limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "-", *command]
+        done = subprocess.run(limited, env=environ(), capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.count("cannot write out.mp4: File too large") == 1
+        assert [k["frame"] for k in read_lines(place / "out.jsonl")] == list(range(60))
+        stream = self.balanced(place / "r.json")["streams"]["num"]
+        assert (stream["shown"], stream["failed"]) == (59, 1)
+        assert stream["errors"] == ["cannot write out.mp4: File too large"]
+
+    def test_the_only_one(self, place: Path) -> None:
+        """Nobody wants the rest: a file that never ends is over soon after its reader has gone."""
+        numbered(place / "num.mp4")
+        with running("run", "num.mp4", "synthetic:64x64@2", *PROBE, "--loop", "--jsonl", "-", cwd=place) as process:
+            lines_of(process.stdout, 1)
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.stderr is not None
+            said = process.stderr.read()
+            assert process.wait(20) == 1
+        assert said.count("cannot write JSON lines to standard output: Broken pipe") == 1
+        assert "Exception" not in said
+
+    def test_the_report(self, place: Path) -> None:
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, "--report", "/dev/full")
+        assert (done.code, done.errors()) == (1, ["cannot write the report to /dev/full: No space left on device"])
+        assert "report: " not in done.err
+
+    def test_standard_output(self, place: Path) -> None:
+        """Of any command: one line, no traceback."""
+        numbered(place / "num.mp4", frames=3)
+        for command in (["doctor"], ["run", "num.mp4", *PROBE, "-q", "--report", "-"]):
+            with Path("/dev/full").open("w") as full:
+                done = subprocess.run([str(WATCHLINE), *command], stdout=full, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 1
+            assert done.stderr.count("standard output: No space left on device") == 1
+            assert len(done.stderr.splitlines()) == 1
+
+    def test_many_videos_are_named_and_the_rest_is_counted(self, place: Path) -> None:
+        (place / "out").mkdir()
+        (place / "in").mkdir()
+        clip = numbered(place / "in/a.mp4", frames=2).read_bytes()
+        for k in range(11):
+            (place / f"in/b{k}.mp4").write_bytes(clip)
+        done = watchline("run", "in", *PROBE, "-o", "out")
+        assert done.code == 0
+        assert done.err.count("annotated video: ") == 10
+        assert "... and 2 more annotated videos" in done.errors()
 
 
 class TestPasswords:
