@@ -106,6 +106,7 @@ class Lane:
         self._inbox = Inbox(INBOX)
         self._ends = Ends(ledger, outputs.log, outputs.log_lost)
         self._next_due_s: float | None = None
+        self._failures: set[str] = set()
         self._wanted = True
 
     def stop(self) -> None:
@@ -136,6 +137,14 @@ class Lane:
             self._inbox.close()
             self.ledger.ended = True
         self._ends.wait()
+        self._see_what_came()
+
+    def _see_what_came(self) -> None:
+        """A stream that came and of which nothing was good has failed, though no frame was lost without a cause."""
+        ledger, bad = self.ledger, {"corrupt": self.ledger.dropped["corrupt"], "failed": self.ledger.failed}
+        if any(bad.values()) and not ledger.shown and not ledger.dropped["shutdown"]:
+            why = ", ".join(f"{n} {what}" for what, n in bad.items() if n)
+            ledger.fault(f"no frame of it could be shown: {why}")
 
     # Thread decode:NAME.
 
@@ -206,13 +215,20 @@ class Lane:
         except Dropped as dropped:
             result = Result(frame, "dropped", cause=dropped.cause)
         except Exception as error:
-            self.ledger.once(f"failed {type(error).__name__}", f"frame {frame.index} failed: {error}")
+            self._say_failure(frame, error)
             result = Result(frame, "failed", error=error)
         else:
             if self._wanted:
                 return self._show(frame, prediction)
             result = Result(frame, "dropped", cause="shutdown")
         return self._not_shown(result)
+
+    def _say_failure(self, frame: Frame, error: Exception) -> None:
+        """A fault for each kind of error, however many frames it costs."""
+        kind = type(error).__name__
+        if kind not in self._failures:
+            self._failures.add(kind)
+            self.ledger.fault(f"frame {frame.index} failed: {error}")
 
     def _not_shown(self, result: Result) -> None:
         if result.frame.trace.taken_s is not None:

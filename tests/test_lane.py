@@ -181,7 +181,28 @@ def test_drops_failures_and_cancellations_are_in_the_log_in_their_place() -> Non
     assert made.sink.shown == [0, 5, 8, 9]
     errors = [r.error for r in made.log.results if r.status == "failed"]
     assert [str(e) for e in errors] == ["bad frame 2", "bad frame 7"]
+    assert made.ledger.faults == ["frame 2 failed: bad frame 2"], "one fault for each kind of error"
     assert made.lane.complete
+
+
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    [
+        (["corrupt", "corrupt"], ["no frame of it could be shown: 2 corrupt"]),
+        (["failed", "corrupt"], ["frame 0 failed: bad frame 0", "no frame of it could be shown: 1 corrupt, 1 failed"]),
+        (["corrupt", "ok"], []),
+        (["corrupt", "dropped:shutdown"], []),
+        (["dropped:overload", "dropped:deadline"], []),
+    ],
+)
+def test_a_stream_of_which_nothing_was_good_has_failed(how: list[str], fault: list[str]) -> None:
+    captures = [capture(k, corrupt=h == "corrupt") for k, h in enumerate(how)]
+    assert Made(Scripted(captures), lambda frame: how[frame.index]).run().ledger.faults == fault
+
+
+def test_what_was_left_out_on_purpose_is_no_failure() -> None:
+    made = Made(Scripted([capture(1), capture(2)]), lambda frame: "dropped:skipped").run()
+    assert made.ledger.faults == []
 
 
 def test_corrupt_frames_never_reach_the_predictor() -> None:

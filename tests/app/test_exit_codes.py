@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import av
 import numpy as np
 import pytest
 
+from pipelines.predict.engines.probe import ProbeEngine
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
 from tests.media import Planes, level, lumas, numbered, write
 from tests.servers.peers import HttpFiles, SilentPeer
@@ -156,6 +158,49 @@ def noise(number: int) -> Planes:
     rng = np.random.default_rng(number)
     y, u, v = (rng.integers(16, 236, shape, dtype=np.uint8) for shape in ((120, 160), (60, 80), (60, 80)))
     return y, u, v
+
+
+class TestNothingGood:
+    def test_a_stream_of_which_every_frame_is_corrupt(self, place: Path) -> None:
+        """What stood in the output's place before is not named as its result."""
+        numbered(place / "out.mp4", frames=3)
+        before = (place / "out.mp4").read_bytes()
+        numbered(place / "num.mkv", frames=20, size=(320, 240), gop=250)
+        damaged(place / "num.mkv", place / "bad.mkv")
+        done = watchline("run", "bad.mkv", *PROBE, "-o", "out.mp4", "--report", "r.json")
+        (report,) = json.loads((place / "r.json").read_text())["streams"].values()
+        assert report["shown"] == 0
+        assert report["errors"] == [f"no frame of it could be shown: {report['captured']} corrupt"]
+        assert done.code == 1
+        assert "annotated video: " not in done.err
+        assert "not written, as it was before: out.mp4" in done.errors()
+        assert (place / "out.mp4").read_bytes() == before
+
+    def test_a_model_whose_answers_are_no_numbers(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        nan = np.full((32, 256), np.nan, np.float32)
+        monkeypatch.setattr(ProbeEngine, "wait", lambda self, slot, n: nan[:n])
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, "--jsonl", "-")
+        assert done.code == 1
+        assert [k["status"] for k in done.lines] == ["failed"] * 3
+        assert done.errors()[:2] == [
+            "num: frame 0 failed: the engine answered values that are not numbers",
+            "num: no frame of it could be shown: 3 failed",
+        ]
+
+    def test_frames_that_were_skipped_on_purpose_are_no_failure(self, place: Path) -> None:
+        numbered(place / "num.mp4", frames=5)
+        assert watchline("run", "num.mp4", *PROBE, "--stride", "9", "--jsonl", "-").code == 0
+
+
+def damaged(source: Path, path: Path) -> None:
+    """The same packets, the first of which, on which all others lean, has nothing good in its second half."""
+    with av.open(str(source)) as old:
+        data = bytes(next(old.demux(video=0)))
+    half = data[len(data) // 2 :]
+    whole = source.read_bytes()
+    assert whole.count(half) == 1
+    path.write_bytes(whole.replace(half, bytes(len(half))))
 
 
 class TestOutputsThatFail:
