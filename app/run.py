@@ -59,7 +59,9 @@ def run(settings: Settings, console: Console) -> int:
     sys.setswitchinterval(SWITCH_S)
     window = Window("Watchline", [s.name for s in streams], screen=window_size) if window_size else None
     work = Work(settings, streams, dead, window)
-    with RunScreen(console, work.monitor, quiet=settings.quiet) as screen, Signals(work.stop) as signals:
+    # Lines that go to the same terminal are the display.
+    quiet = settings.quiet or (settings.jsonl == "-" and sys.stdout.isatty())
+    with RunScreen(console, work.monitor, quiet=quiet) as screen, Signals(work.stop) as signals:
         _wait(work, window, screen, signals)
     return _finished(work, settings, console, signals)
 
