@@ -12,6 +12,7 @@ EXIT_CODES = """exit codes:
   0    done, or quit with q
   1    a source, an output or a frame failed; the others were finished
   2    the command was wrong, or nothing could start
+  129  stopped by the end of its terminal (SIGHUP), outputs finished
   130  stopped by Ctrl-C (SIGINT), outputs finished
   143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
 

@@ -10,13 +10,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import cv2  # noqa: F401 - before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
 from rich.console import Console
 
 from app.config import settings
-from app.console import start_logging
+from app.console import Enduring, start_logging
 from pipelines.errors import WatchlineError
 from samples import FOLDER
 
@@ -29,7 +29,7 @@ def run(command: str, flags: dict[str, Any]) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
-    console = Console(stderr=True)
+    console = Console(file=cast(TextIO, Enduring(sys.stderr)))
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Console], int]] = {
         "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +17,25 @@ from pipelines.monitor import Glance, LatencyMonitor, StreamLedger
 
 MANY = 30
 """Files that are shown with a bar of their own; of more, those that have not ended."""
+
+
+class Enduring:
+    """A text stream that is talked to in vain once its terminal has been closed: that must not end a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Handler(logging.Handler):

@@ -102,7 +102,7 @@ def _check(stream: StreamPlan) -> None:
 
 
 class Signals:
-    """SIGINT and SIGTERM stop the run; a second one ends the process at once."""
+    """SIGINT, SIGTERM and SIGHUP (the terminal was closed) stop the run; a second one ends the process at once."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -112,12 +112,16 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._on)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # nohup ignores it, so that the command outlives its terminal.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._on)
         return self
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
+            if number == signal.SIGHUP:
+                return  # the kernel sends one, and the shell that goes with the terminal another
             os._exit(128 + number)
         self.received = number
         self.at_s = time.monotonic()

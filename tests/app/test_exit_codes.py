@@ -364,7 +364,7 @@ class TestSignals:
     def clip(self, place: Path) -> Path:
         return numbered(place / "num.mp4", sound=True)
 
-    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
     @pytest.mark.parametrize("source", ["num.mp4", "synthetic:64x64@50"])
     def test_ends_in_time_with_outputs_finished(
         self, clip: Path, number: signal.Signals, code: int, source: str

@@ -1,8 +1,9 @@
-"""At a terminal: what goes there, and what must not."""
+"""At a terminal: what goes there, what must not, and that the outputs are finished when it is closed."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.test_exit_codes import SLOW, wait_for_size
 from tests.command import PROBE, WATCHLINE, environ, read_lines
-from tests.media import numbered
+from tests.media import lumas, numbered
 
 pytestmark = pytest.mark.timeout(60)
 # A process takes a terminal as its own only as the first of a session.
@@ -68,3 +70,28 @@ def test_lines_on_standard_output_do_not_go_to_the_terminal(place: Path) -> None
     assert [k["frame"] for k in read_lines(place / "lines")] == list(range(100))
     assert '"frame"' not in said
     assert "100 of 100 frames shown" in said
+
+
+def test_a_terminal_that_is_closed_is_a_stop(place: Path) -> None:
+    """SIGHUP, by the kernel and by the shell; and every word to a terminal that has gone is refused."""
+    numbered(place / "num.mp4")
+    outputs = ("-o", "out.mp4", "--jsonl", "-", "--report", "r.json")
+    with terminal("run", "num.mp4", *PROBE, *SLOW, *outputs, out=place / "lines") as window:
+        wait_for_size(place / "lines", 20_000)
+        window.close()
+        window.process.send_signal(signal.SIGHUP)
+        assert window.process.wait() == 129
+    lines = read_lines(place / "lines")
+    assert len(list(lumas(place / "out.mp4"))) == sum(k["status"] == "ok" for k in lines) > 0
+    assert (place / "r.json").stat().st_size > 0
+
+
+def test_nohup_keeps_it_running(place: Path) -> None:
+    numbered(place / "num.mp4")
+    nohup = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = ["run", "num.mp4", *PROBE, "--probe-ms-per-frame", "10", "--jsonl", "lines"]
+    with subprocess.Popen([sys.executable, "-c", nohup, str(WATCHLINE), *command], env=environ()) as process:
+        wait_for_size(place / "lines", 1000)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait() == 0
+    assert len(read_lines(place / "lines")) == 100
