@@ -51,7 +51,8 @@ class RunScreen:
         self.console = console
         self._monitor = monitor
         self._on = console.is_terminal and not quiet
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        # Standard output is for JSON lines: rich would print them here, above the display.
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
             TextColumn("{task.fields[fps]:.0f} fps"), TimeRemainingColumn(), console=console, auto_refresh=False,

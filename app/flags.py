@@ -12,8 +12,9 @@ from pipelines.gate import shown, visible
 
 EXIT_CODES = """exit codes:
   0    done, or quit with q
-  1    a source or an output failed; the others were finished
+  1    a source, an output or a frame failed; the others were finished
   2    the command was wrong, or nothing could start
+  129  stopped by the end of its terminal (SIGHUP), outputs finished
   130  stopped by Ctrl-C (SIGINT), outputs finished
   143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
 

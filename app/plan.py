@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from app.config import Settings
 from pipelines.errors import UsageError
+from pipelines.files import try_to_write
 from pipelines.gate import shown, visible
 from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import mistyped
@@ -220,8 +221,13 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
     """:raises UsageError: if an output has no folder, hits another one or a source, or cannot hold what goes in."""
     texts = [Path(p) for p in (settings.jsonl, settings.report) if p not in (None, "-")]
     for path in texts:
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise UsageError(f"cannot write {str(path)!r}: it must be a file in a folder that exists")
+        try:
+            try_to_write(path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"cannot write {str(path)!r}: {why}; give a file in a folder that exists and can be written"
+            ) from None
     videos = [s.output for s in streams if s.output is not None]
     for video in videos:
         check_video_path(video)

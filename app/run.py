@@ -25,7 +25,7 @@ from app.plan import StreamPlan, plan
 from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
-from app.work import DONE, FAILED, WRONG, Work
+from app.work import FAILED, WRONG, Work
 from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
 from pipelines.gate import hidden_in, visible
 from pipelines.sinks.display import Display, open_display
@@ -40,6 +40,8 @@ log = logging.getLogger("watchline.run")
 REFRESH_S = 0.25
 PATIENCE_S = 2.5
 """After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+LISTED = 10
+"""Videos that are named at the end."""
 SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 
@@ -67,7 +69,9 @@ def _run(settings: Settings, terminal: Terminal, streams: Sequence[StreamPlan], 
     window = Window("Watchline", [s.name for s in streams], screen=display.size) if display else None
     work = Work(settings, streams, dead, window, terminal.results)
     with terminal.signals.stopping(work.stop):
-        with RunScreen(terminal.console, work.monitor, quiet=settings.quiet) as screen:
+        # Lines that go to the same terminal are the display.
+        quiet = settings.quiet or (settings.jsonl == "-" and terminal.results.isatty())
+        with RunScreen(terminal.console, work.monitor, quiet=quiet) as screen:
             if window is None:
                 _wait(work, None, screen, terminal.signals)
             else:
@@ -188,17 +192,18 @@ def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
     code = _code(work, settings, terminal.signals)
     if work.monitor.ledgers or work.error is None:
         report = work.report()
-        if settings.report is not None:
-            code = _write_report(report, settings.report, terminal.results) or code
+        written = settings.report is not None and _write_report(report, settings.report, terminal.results)
+        if settings.report is not None and not written:
+            code = FAILED
         if not settings.quiet:
-            for line in summary(report, _places(work, settings)):
+            for line in summary(report, _places(work, settings, report=written)):
                 terminal.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
     return code
 
 
 def _code(work: Work, settings: Settings, signals: Signals) -> int:
     error = work.error
-    if signals.received is not None and not isinstance(error, SinkError):
+    if signals.received is not None:
         return 128 + signals.received
     if isinstance(error, UsageError):
         raise error
@@ -212,7 +217,8 @@ def _code(work: Work, settings: Settings, signals: Signals) -> int:
     return work.exit_code()
 
 
-def _write_report(report: dict[str, Any], path: str, results: Results) -> int:
+def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
+    """Write it, or say why not."""
     text = _as_text(report, results.encoding if path == "-" else "utf-8")
     try:
         if path == "-":
@@ -222,8 +228,8 @@ def _write_report(report: dict[str, Any], path: str, results: Results) -> int:
             Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), error.strerror)
-        return FAILED
-    return DONE
+        return False
+    return True
 
 
 def _as_text(report: dict[str, Any], encoding: str) -> str:
@@ -236,9 +242,11 @@ def _as_text(report: dict[str, Any], encoding: str) -> str:
     return text
 
 
-def _places(work: Work, settings: Settings) -> list[str]:
-    videos = [str(s.output) for s in work.streams if s.output is not None and s.output.exists()]
-    places = [("annotated video", v) for v in videos[:10]]
-    places += [("JSON lines", settings.jsonl), ("report", settings.report)]  # type: ignore[list-item]
-    there = [(what, where) for what, where in places if where not in (None, "-") and Path(where).exists()]
-    return [f"{what}: {where}" for what, where in there]
+def _places(work: Work, settings: Settings, *, report: bool) -> list[str]:
+    """What this run wrote, and where. A file that was there before is not its result."""
+    videos = work.written()
+    lines = [f"annotated video: {video}" for video in videos[:LISTED]]
+    lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
+    lines += [f"not written, as it was before: {video}" for video in work.untouched()[:LISTED]]
+    lines += [f"JSON lines: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
+    return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])

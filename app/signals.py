@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, from the program's first line to its last."""
+"""SIGINT, SIGTERM and SIGHUP (the terminal was closed), from the program's first line to its last."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._on)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # nohup ignores it, so that the command outlives its terminal.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._on)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -48,6 +50,8 @@ class Signals:
         return code or (128 + self.received if self.received is not None else 0)
 
     def _on(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None and number == signal.SIGHUP:
+            return  # the kernel sends one, and the shell that goes with the terminal another
         if self.received is not None or self._stop is None:
             again = "" if self.received is None else ", a second signal: outputs may not be finished"
             with suppress(OSError):

@@ -37,6 +37,9 @@ class Results:
         """:raises OSError: if it cannot be written."""
         self._opened().flush()
 
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
     @property
     def encoding(self) -> str:
         return getattr(self._stream, "encoding", None) or "utf-8"

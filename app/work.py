@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from app import build
@@ -50,6 +52,9 @@ class Work:
         self._lanes: list[Lane] = []
         self._sinks: dict[str, list[Sink]] = {}
         self._log: Log | None = None
+        self._log_lost = False
+        self._videos_lost: set[str] = set()
+        self._videos: set[str] = set()
         self._model: build.Model | None = None
         self._crew: Crew | None = None
         self._began_s = time.monotonic()
@@ -103,7 +108,7 @@ class Work:
         self._log = build.make_log(self._settings, self._results)
         with ExitStack() as stack:
             if self._log is not None:
-                stack.callback(self._log.close)
+                stack.callback(self._close_log, self._log)
             stack.callback(self._close_sinks)
             if self._window is not None or any(s.output is not None for s in self.streams):
                 build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
@@ -137,7 +142,8 @@ class Work:
             except IndexError:
                 return
             threading.current_thread().name = f"lane:{stream.name}"
-            self._run_lane(stream, crew, model)
+            if not self._pointless(stream):
+                self._run_lane(stream, crew, model)
 
     def _run_lane(self, stream: StreamPlan, crew: Crew, model: build.Model) -> None:
         lane = self._lane(stream, build.make_source(stream, self._settings, self._stop), model)
@@ -148,6 +154,7 @@ class Work:
         live = source.live
         sinks = build.make_sinks(stream, live=live and stream.kind not in ("file", "images"))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
+        outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
         s = self._settings
         ledger = self.monitor.open(stream.name, live=live)
         lane = Lane(
@@ -159,17 +166,53 @@ class Work:
             self._lanes.append(lane)
         if self._stop.is_set():
             lane.stop()
+        if self._pointless(stream):
+            lane.abandon()
         return lane
+
+    def _lose_video(self, stream: StreamPlan) -> None:
+        """Its stream goes on where something else is wanted of it."""
+        self._videos_lost.add(stream.name)
+        self._abandon_pointless()
+
+    def _lose_log(self, error: SinkError) -> None:
+        """So do all streams: a pipe to `head` ends the run if it was all that was wanted."""
+        self._log_lost = True
+        self.monitor.fault(str(error))
+        self._abandon_pointless()
+
+    def _abandon_pointless(self) -> None:
+        pointless = {s.name for s in self.streams if self._pointless(s)}
+        with self._lock:
+            lanes = [lane for lane in self._lanes if lane.name in pointless]
+        for lane in lanes:
+            lane.abandon()
+
+    def _pointless(self, stream: StreamPlan) -> bool:
+        """Whether every output that was asked for of a stream has been lost."""
+        if not self._log_lost and stream.name not in self._videos_lost:
+            return False
+        log = self._log is not None and not self._log_lost
+        video = stream.output is not None and stream.name not in self._videos_lost
+        return not (log or video or self._window is not None or self._settings.report is not None)
 
     def _close_lane(self, lane: Lane) -> None:
         """A file's outputs are finished when it ends, not when the last of a thousand does."""
         with self._lock:
             sinks = self._sinks.pop(lane.name, [])
         for sink in sinks:
+            if sink.written:
+                self._videos.add(lane.name)
             try:
                 sink.close(lane.complete)
             except SinkError as error:
                 lane.ledger.fault(str(error))
+
+    def _close_log(self, lines: Log) -> None:
+        try:
+            lines.close()
+        except SinkError as error:
+            self.monitor.fault(str(error))
 
     def _close_sinks(self) -> None:
         for lane in self._lanes:
@@ -182,8 +225,21 @@ class Work:
         lanes = self._lanes
         if lanes and all(lane.error is not None and lane.ledger.captured == 0 for lane in lanes):
             return WRONG
-        faults = self._dead or any(lane.ledger.faults for lane in lanes)
+        faults = self._dead or self.monitor.faults or any(lane.ledger.faults for lane in lanes)
         return FAILED if faults else DONE
+
+    def written(self) -> list[Path]:
+        """The annotated videos that this run wrote."""
+        return [s.output for s in self.streams if s.output is not None and s.name in self._videos]
+
+    def untouched(self) -> list[Path]:
+        """Files in the places of those that it did not begin, which must not pass for its results."""
+        begun = self._videos | self._videos_lost
+        return [s.output for s in self.streams if s.output is not None and s.name not in begun and s.output.exists()]
+
+    def wrote_lines(self) -> bool:
+        """Whether there are JSON lines of this run."""
+        return self._log is not None and self._log.written > 0
 
     def report(self) -> dict[str, Any]:
         """The whole report."""

@@ -289,6 +289,8 @@ class LatencyMonitor:
 
     def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget_s = budget_s
+        self.faults: list[str] = []
+        """What was lost of what belongs to all streams: any makes the run end with 1."""
         self._clock = clock
         self._ledgers: dict[str, StreamLedger] = {}
         self._device = _Device()
@@ -310,6 +312,12 @@ class LatencyMonitor:
             d.busy_s += seconds
             d.since_s = now - seconds if d.since_s is None else d.since_s
             d.until_s = now
+
+    def fault(self, message: str) -> None:
+        """Something was lost that belongs to all streams."""
+        with self._lock:
+            self.faults.append(message)
+        log.error("%s", message)
 
     @property
     def ledgers(self) -> list[StreamLedger]:
@@ -338,6 +346,7 @@ class LatencyMonitor:
             "throughput_fps": _rate(sum(ledger.shown for ledger in ledgers), first, last),
             "queue_wait_ms": {"p50": queue["p50"], "p99": queue["p99"]},
             "device": {"use": round(min(busy, 1.0), 4)},
+            "errors": list(self.faults),
         }
 
 

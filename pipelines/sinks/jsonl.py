@@ -29,6 +29,7 @@ class JsonLines:
     """Writes to a file, or to an open text stream, which is then flushed after every line and left open."""
 
     def __init__(self, target: Path | Text) -> None:
+        self.written = 0
         self._target = target
         self._file: Text | None = None
         self._lock = threading.Lock()
@@ -36,6 +37,8 @@ class JsonLines:
         self._broken = False
 
     def write(self, result: Result) -> None:
+        if self._broken:
+            return
         line = as_json(result)
         with self._lock:
             if self._broken:
@@ -47,6 +50,7 @@ class JsonLines:
                 if not isinstance(self._target, Path) or now - self._flushed_s > FLUSH_S:
                     file.flush()
                     self._flushed_s = now
+                self.written += 1
             except OSError as error:
                 self._broken = True
                 raise self._explained(error) from error

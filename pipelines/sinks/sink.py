@@ -11,6 +11,9 @@ from pipelines.frame import Frame, Picture, Result
 class Sink(Protocol):
     """A required output of one stream: every shown frame goes in. Owned by whoever made it, who closes it."""
 
+    written: int
+    """Frames that it accepted. Before the first one, what stands in its place is of another time."""
+
     def show(self, frame: Frame, picture: Picture) -> None:
         """Accept one annotated picture (upright, even size). Thread: the stream's lane.
 
@@ -43,11 +46,17 @@ class Screen(Protocol):
 class Log(Protocol):
     """Takes the result of every captured frame, shown or not, in frame order within a stream. Shared by all streams."""
 
+    written: int
+    """Results that it accepted; see `Sink`."""
+
     def write(self, result: Result) -> None:
         """Thread: any, one at a time within a stream.
 
-        :raises SinkError: if it cannot be written.
+        :raises SinkError: if it cannot be written; once, whatever is written afterwards.
         """
 
     def close(self) -> None:
-        """Flush and close. Closing twice is fine."""
+        """Flush and close. Closing twice is fine.
+
+        :raises SinkError: if the last of it cannot be written, unless `write` has raised already.
+        """

@@ -17,6 +17,7 @@ import av
 import av.error
 
 from pipelines.errors import SourceError
+from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
@@ -62,8 +63,9 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
 
     :raises SourceError: if it is none.
     """
+    name, limits = file_address(path), Limits()
     try:
-        with path.open("rb") as file, opened(str(path), stop=stop, limits=Limits(), file=file) as (container, stream):
+        with path.open("rb") as file, opened(name, stop=stop, limits=limits, file=file) as (container, stream):
             stream.codec_context.thread_count = 1
             for packet in container.demux(stream):
                 for frame in packet.decode():

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -136,8 +135,3 @@ def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) ->
             return SourceError(f"cannot read {name}: no picture that can be decoded", permanent=True)
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
     return _explained(name, error, limit_s, late=False, remote=remote)
-
-
-def file_address(path: Path) -> str:
-    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
-    return f"file:{path}"
