@@ -270,7 +270,7 @@ class TestOutputsThatFail:
     def test_the_report(self, place: Path) -> None:
         numbered(place / "num.mp4", frames=3)
         done = watchline("run", "num.mp4", *PROBE, "--report", "/dev/full")
-        assert (done.code, done.errors()) == (1, ["cannot write the report to /dev/full: No space left on device"])
+        assert (done.code, done.errors()) == (1, ["cannot write the report to '/dev/full': No space left on device"])
         assert "report: " not in done.err
 
     def test_standard_output(self, place: Path) -> None:
