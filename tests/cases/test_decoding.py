@@ -14,7 +14,7 @@ import pytest
 from pipelines.frame import Plane
 from pipelines.sources.file import FileSource
 from tests.command import PROBE, watchline
-from tests.media import write
+from tests.media import level, numbered, write
 from tests.servers import Play, RtspServer
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Ears, Player, camera, everything
@@ -198,3 +198,22 @@ def test_c08_nothing_of_a_whole_file_counts_as_corrupt(name: str, tmp_path: Path
     assert len(captures) >= 15
     assert [k for k, c in enumerate(captures) if c.corrupt] == []
     assert ears.decode_errors == []
+
+
+# C44 (d). Files fill their batches.
+
+
+@pytest.mark.parametrize("flags", [(), ("--max-wait-ms", "10"), ("--max-wait-ms", "0")])
+@pytest.mark.parametrize("rest", [4, 0, 31])
+def test_c44_a_file_runs_in_full_batches_and_what_is_left(rest: int, flags: tuple[str, ...], tmp_path: Path) -> None:
+    frames = 96 + rest
+    clip = numbered(tmp_path / "num.mp4", frames=frames, step=1)
+    report = tmp_path / "report.json"
+    cost = ("--probe-ms-per-batch", "10", "--probe-ms-per-frame", "0.5", "--max-batch", "32")
+    done = watchline("run", str(clip), *PROBE, *cost, *flags, "--jsonl", "-", "--report", str(report))
+    assert done.code == 0
+    assert [(k["frame"], k["labels"][0]["id"]) for k in done.lines] == [(n, level(n, 1)) for n in range(frames)]
+    last = {str(rest): 1} if rest else {}
+    assert json.loads(report.read_text())["batch_sizes"] == {"32": 3} | last
+    sizes = [k["batch"]["size"] for k in done.lines]
+    assert sizes == [32] * 96 + [rest] * rest
