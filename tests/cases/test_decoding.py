@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +16,7 @@ import av
 import numpy as np
 import pytest
 
+from app import build
 from pipelines.frame import Plane
 from pipelines.sources.file import FileSource
 from tests.command import PROBE, watchline
@@ -217,3 +223,75 @@ def test_c44_a_file_runs_in_full_batches_and_what_is_left(rest: int, flags: tupl
     assert json.loads(report.read_text())["batch_sizes"] == {"32": 3} | last
     sizes = [k["batch"]["size"] for k in done.lines]
     assert sizes == [32] * 96 + [rest] * rest
+
+
+# C46. Many decoders with much to complain about.
+
+LOOPS = [3, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """clean.ts, loss.ts with missing packets, corrupt.ts with broken ones."""
+    folder = tmp_path_factory.mktemp("noisy")
+    clean = folder / "clean.ts"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=160x120:r=25:d=2", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", 25, clean)
+    ffmpeg("-i", clean, "-c", "copy", "-bsf:v", "noise=drop='eq(mod(n,17),5)'", folder / "loss.ts")
+    ffmpeg("-i", clean, "-c", "copy", "-bsf:v", "noise=amount='20*eq(mod(n,7),3)'", folder / "corrupt.ts")
+    return folder
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("loops", LOOPS)
+def test_c46_sixteen_noisy_streams_at_once_end_every_time_and_cost_what_clean_ones_cost(
+    loops: int, threads: int, noisy: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.cases.many_decoders", str(noisy), str(loops), str(threads)]
+    limit_s = 50 * max(loops // 12, 1)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=limit_s)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["forked"] == 0
+    assert found["captures"]["clean"] == 16 * loops * 50
+    assert found["captures"]["loss"] == 16 * loops * 47
+    clean_s = found["cpu_s"].pop("clean")
+    assert max(found["cpu_s"].values()) <= 1.5 * clean_s, found
+    assert found["most_threads"] <= 16 * (1 + (threads if threads > 1 else 0))
+
+
+@pytest.mark.parametrize(("files", "cores"), [(1, 8), (16, 8), (16, 64)])
+def test_c46_decoder_threads_are_no_more_than_the_cores(
+    files: int, cores: int, noisy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "cores", lambda: cores)
+    clips = [str(shutil.copy(noisy / "loss.ts", tmp_path / f"{k}.ts")) for k in range(files)]
+    with _decoders() as most:
+        done = watchline("run", *clips, *PROBE, "--jsonl", "-")
+    assert done.code == 0
+    assert len(done.lines) == 47 * files
+    assert most[0] <= cores
+    assert (most[0] > 0) is (cores // 2 > files)
+
+
+@contextlib.contextmanager
+def _decoders() -> Iterator[list[int]]:
+    """The most threads of FFmpeg's decoders that this process had at once."""
+    most, over = [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.002):
+            most[0] = max(most[0], sum(_thread_name(task).startswith("av:") for task in Path("/proc/self/task").iterdir()))
+
+    looking = threading.Thread(target=look, name="looking")
+    looking.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        looking.join()
+
+
+def _thread_name(task: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (task / "comm").read_text()
+    return ""
