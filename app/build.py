@@ -67,23 +67,28 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 # Sources.
 
 
-def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
+def decoders(at_once: int) -> int:
+    """Decoder threads of each file, where so many are worked on at once: together half of the cores, and one each at least."""
+    return max(1, cores() // 2 // max(at_once, 1))
+
+
+def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event, *, threads: int = 1) -> Source:
     """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
-    see whether what an address over HTTP offers is a file; that may take as long as the open limit."""
-    return Interlace(_source(stream, settings, stop), mend=settings.deinterlace)
+    see whether what an address over HTTP offers is a file; that may take as long as the open limit. threads: of the
+    decoder, if it is a file."""
+    return Interlace(_source(stream, settings, stop, threads), mend=settings.deinterlace)
 
 
-def _source(stream: StreamPlan, settings: Settings, stop: threading.Event) -> Source:
+def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threads: int) -> Source:
     limits = Limits(settings.open_timeout, settings.read_timeout)
-    decoders = max(1, cores() // 2)
     if stream.kind == "file":
-        return _paced(FileSource(Path(stream.address), threads=decoders, limits=limits), settings)
+        return _paced(FileSource(Path(stream.address), threads=threads, limits=limits), settings)
     if stream.kind == "images":
         return _paced(ImagesSource(stream.pictures), settings)
     if stream.kind == "synthetic":
         return SyntheticSource(Synthetic.parse(stream.address))
     if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits, stop):
-        return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=decoders), settings)
+        return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=threads), settings)
 
     camera = RtspOptions(
         cast(Client, settings.rtsp_client), cast(Transport, settings.rtsp_transport), limits,

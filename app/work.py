@@ -57,6 +57,8 @@ class Work:
         self._videos: set[str] = set()
         self._model: build.Model | None = None
         self._crew: Crew | None = None
+        self._decoders = 1
+        """Decoder threads of each file."""
         self._began_s = time.monotonic()
         self._ready_s: float | None = None
         self.thread = threading.Thread(target=self._run, name="run")
@@ -123,16 +125,17 @@ class Work:
 
     def _start_lanes(self, crew: Crew, model: build.Model) -> None:
         """Cameras have a thread each from now on; files share as many as are to be worked on at once."""
-        files: deque[StreamPlan] = deque()
-        for stream in self.streams:
-            if stream.kind in ("file", "images") and not self._settings.realtime:
-                files.append(stream)
-            else:
-                crew.start(f"lane:{stream.name}", lambda s=stream: self._run_lane(s, crew, model))  # type: ignore[misc]
+        paced = self._settings.realtime
+        files = deque(s for s in self.streams if s.kind in ("file", "images") and not paced)
+        others = [s for s in self.streams if s not in files]
         jobs = self._settings.jobs or build.cores()
         # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
         named = sum(not s.found for s in files)
-        for k in range(min(max(jobs, named), len(files))):
+        at_once = min(max(jobs, named), len(files))
+        self._decoders = build.decoders(at_once + sum(s.kind in ("file", "network") for s in others))
+        for stream in others:
+            crew.start(f"lane:{stream.name}", lambda s=stream: self._run_lane(s, crew, model))  # type: ignore[misc]
+        for k in range(at_once):
             crew.start(f"files:{k}", lambda: self._run_files(files, crew, model))
 
     def _run_files(self, files: deque[StreamPlan], crew: Crew, model: build.Model) -> None:
@@ -146,7 +149,7 @@ class Work:
                 self._run_lane(stream, crew, model)
 
     def _run_lane(self, stream: StreamPlan, crew: Crew, model: build.Model) -> None:
-        lane = self._lane(stream, build.make_source(stream, self._settings, self._stop), model)
+        lane = self._lane(stream, build.make_source(stream, self._settings, self._stop, threads=self._decoders), model)
         lane.run(crew)
         self._close_lane(lane)
 
