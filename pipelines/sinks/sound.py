@@ -39,7 +39,7 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
     """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
     try:
         origin_s = first_picture_s(path)
-        source = av.open(file_address(path))
+        source = _opened(path)
     except (OSError, av.FFmpegError, ValueError) as error:
         log.warning("the sound of %s is left out: %s", path, reason(error))
         return None
@@ -63,6 +63,11 @@ def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: 
     others = [suffix for name, suffix in SUFFIXES.items() if name != format and holds(name, {}, stream, first)]
     advice = f"; {' or '.join(others)} would hold it" if others else ", nor into any other video that can be written"
     return f"{codec} cannot be copied into {SUFFIXES[format]}{advice}"
+
+
+def _opened(path: str) -> InputContainer:
+    """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
+    return av.open(file_address(path), options={"protocol_whitelist": "file,crypto,data"})
 
 
 class Sound:
@@ -161,7 +166,7 @@ def first_picture_s(path: str) -> Fraction:
 
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
-    with av.open(file_address(path)) as source:
+    with _opened(path) as source:
         stream = _shown_stream(source)
         if stream is None:
             return Fraction(0)

@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
+from pipelines.sources import bounds
 from pipelines.sources.coded.look import Look
 from pipelines.sources.coded.seen import NOTHING, Seen
 from pipelines.sources.pixels import Pixels
@@ -123,6 +124,7 @@ class PictureDecoder:
         context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
         context.thread_count = threads
         context.copy_opaque = True
+        context.options = {**context.options, **bounds.pixels(bounds.VIDEO_PIXELS)}
         # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
         # pictures is alive, which may send its next key picture later than the read limit.
         context.flags |= Flags.output_corrupt
@@ -179,7 +181,10 @@ class PictureDecoder:
     def _decode(self, packet: Packet) -> list[Any]:
         try:
             return self._context.decode(packet)
-        except (av.error.InvalidDataError, av.error.PatchWelcomeError, av.error.BugError) as error:
+        except av.error.DecoderNotFoundError:
+            raise
+        except av.error.FFmpegError as error:
+            # Whatever it calls it: invalid data, out of memory (see `bounds`), not implemented, a bug of its own.
             self._trust.damaged(self._index)
             self._watch.decode_error(f"a packet could not be decoded ({error.strerror})")
             return []

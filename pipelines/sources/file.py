@@ -21,6 +21,7 @@ from pipelines.frame import Capture, StreamInfo
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.extent import Extent, without_index
 from pipelines.sources.opening import Limits, opened
+from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
@@ -48,6 +49,7 @@ class FileSource:
         self._limits = limits or Limits()
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        check_playlist(self.path)
         with ExitStack() as stack:
             pipe = _pipe(self.path, stop, self._limits.open_s)
             if pipe is not None:
@@ -79,8 +81,8 @@ class FileSource:
                 watch.fault(f"{str(self.path)!r} {lost}")
 
 
-LOCAL = {"protocol_whitelist": "file,crypto,data,pipe"}
-"""A playlist on the disk may name other files on the disk, nothing on the network."""
+LOCAL = {"protocol_whitelist": "file,crypto,data"}
+"""What a playlist on the disk may lead to (see `playlist`)."""
 
 
 def is_one_of(container: InputContainer, names: Collection[str]) -> bool:
@@ -124,6 +126,7 @@ def check_file(path: Path) -> None:
         return  # reading from a pipe to see what comes would take it away
     if path.stat().st_size == 0 and path.is_file():
         raise SourceError(f"cannot read {str(path)!r}: the file is empty", permanent=True)
+    check_playlist(path)
     with _opened(path, threading.Event(), Limits()) as (container, stream):
         if not any(packet.size for packet in container.demux(stream)):
             raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)

@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -15,15 +15,19 @@ from typing import BinaryIO
 
 import av
 import av.error
+from av.packet import Packet
 
 from pipelines.errors import SourceError
 from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
+from pipelines.sources import bounds
 from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 
 SUFFIXES = frozenset(PICTURES)
+ALONE = {"protocol_whitelist": "none"}
+"""A playlist that has the name of a picture opens nothing."""
 
 
 class ImagesSource:
@@ -65,15 +69,33 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
     """
     name, limits = file_address(path), Limits()
     try:
-        with path.open("rb") as file, opened(name, stop=stop, limits=limits, file=file) as (container, stream):
+        with path.open("rb") as file, opened(
+            name, stop=stop, limits=limits, options=ALONE, file=file, most_pixels=bounds.PICTURE_PIXELS
+        ) as (container, stream):
             stream.codec_context.thread_count = 1
-            for packet in container.demux(stream):
-                for frame in packet.decode():
-                    assert isinstance(frame, av.VideoFrame)
-                    return frame, stream.sample_aspect_ratio
+            stream.codec_context.options = bounds.pixels(bounds.PICTURE_PIXELS)
+            frame = _first(container.demux(stream), path)
+            if frame is not None:
+                return frame, stream.sample_aspect_ratio
     except OSError as error:
         raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
+
+
+def _first(packets: Iterable[Packet], path: Path) -> av.VideoFrame | None:
+    """The first picture of the packets.
+
+    :raises SourceError: if they are none.
+    """
+    try:
+        for packet in packets:
+            for frame in packet.decode():
+                assert isinstance(frame, av.VideoFrame)
+                return frame
+    except av.error.InvalidDataError:
+        what = f"no picture that can be decoded, or one of more than {bounds.PICTURE_PIXELS} pixels"
+        raise SourceError(f"cannot read {str(path)!r}: {what}", permanent=True) from None
+    return None
 
 
 def animated(path: Path) -> bool:

@@ -12,6 +12,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
 from pipelines.planes import SCALER_SPACES, color_range, plane_array
+from pipelines.sources.sidedata import display_matrix
 from pipelines.sources.transparency import Page, transparent
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
@@ -76,7 +77,7 @@ def _coarse(frame: av.VideoFrame) -> bool:
 
 def _display_matrix(frame: av.VideoFrame) -> Turn | None:
     """The turn that the frame's display matrix says (ISO 14496-12, 8.2.2), if it has one."""
-    data = cast(bytes | None, frame.side_data.get("DISPLAYMATRIX"))
+    data = display_matrix(frame)
     if data is None:
         return None
     a, b, _, c, d = (int(x) for x in np.frombuffer(data, "<i4")[:5])
