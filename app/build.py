@@ -13,7 +13,7 @@ from typing import cast
 from app import choose
 from app.config import Settings
 from app.plan import StreamPlan
-from pipelines.errors import UsageError
+from pipelines.errors import SourceError, UsageError
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict import models
@@ -33,7 +33,7 @@ from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
 from pipelines.sources.interlace import Interlace
-from pipelines.sources.network import NetworkSource, has_end
+from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
 from pipelines.sources.reconnect import Reconnect
@@ -87,8 +87,13 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
         return _paced(ImagesSource(stream.pictures), settings)
     if stream.kind == "synthetic":
         return SyntheticSource(Synthetic.parse(stream.address))
-    if stream.kind == "network" and stream.address.startswith("http") and has_end(stream.address, limits, stop):
-        return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=threads), settings)
+    failed: list[SourceError] = []
+    if stream.kind == "network" and stream.address.startswith("http"):
+        try:
+            if has_end(stream.address, limits, stop):
+                return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=threads), settings)
+        except SourceError as error:
+            failed.append(error)
 
     camera = RtspOptions(
         cast(Client, settings.rtsp_client), cast(Transport, settings.rtsp_transport), limits,
@@ -96,6 +101,8 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
     )  # fmt: skip
 
     def session() -> Source:
+        if failed:
+            return Unopened(failed.pop())
         if stream.kind == "rtsp":
             return RtspSource(stream.address, camera)
         if stream.kind == "device":

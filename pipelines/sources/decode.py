@@ -212,14 +212,19 @@ def decoded(
     :raises SourceError: after `silence_s`.
     """
     decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    asked_s = clock()
     for packet in _to_the_last(packets, stream):
         if stop.is_set():
             return
         arrived_s = clock()
+        if silence_s is not None and arrived_s - asked_s >= silence_s:
+            # Nothing has come: a demuxer whose read was broken off gives out what it held back, old by now and cut off.
+            raise SourceError(f"nothing came within {silence_s:g} s")
         # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
         if packet.stream.index == stream.index:
             yield from decoder.captures(packet, arrived_s, damaged=gaps(), aspect=stream.sample_aspect_ratio)
-        if silence_s is not None and clock() - decoder.last_s > silence_s:
+        asked_s = clock()
+        if silence_s is not None and asked_s - decoder.last_s > silence_s:
             raise SourceError(f"no picture for {silence_s:g} s")
 
 

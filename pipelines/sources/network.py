@@ -37,15 +37,27 @@ def speaks(scheme: str) -> bool:
 def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:
     """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
 
-    A server that does not answer yet counts as live: it is tried again later. Takes as long as opening may.
+    Takes as long as opening may.
+
+    :raises SourceError: if it cannot be opened. That is the first try of a live source (`Unopened`), and no second one.
     """
-    try:
-        with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
-            if "hls" in container.format.name:
-                return container.duration is not None
-            return container.size > 0
-    except SourceError:
-        return False
+    with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
+        if "hls" in container.format.name:
+            return container.duration is not None
+        return container.size > 0
+
+
+class Unopened:
+    """A session of a live source that has failed already."""
+
+    live = True
+
+    def __init__(self, error: SourceError) -> None:
+        self._error = error
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        raise self._error
+        yield
 
 
 class NetworkSource:

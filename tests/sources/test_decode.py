@@ -352,6 +352,22 @@ def test_silence_is_measured_from_the_last_picture_and_by_any_packet(tmp_path: P
     assert 0.5 < now[0] - captures[-1].decoded_s < 0.65
 
 
+def test_what_a_demuxer_gives_out_when_its_read_was_broken_off_is_not_shown(tmp_path: Path) -> None:
+    """FFmpeg keeps a picture back until the next begins, and lets it go when nothing comes: it is as old as the silence."""
+    clip = numbered(tmp_path / "clip.mkv", frames=20)
+    now = [0.0]
+
+    def packets(container: Any, stream: Any) -> Iterator[Any]:
+        for k, packet in enumerate(container.demux(stream)):
+            now[0] += 0.5 if k == 10 else 0.49
+            yield packet
+
+    captures: list[Capture] = []
+    with pytest.raises(SourceError, match=r"nothing came within 0.5 s"):
+        captures.extend(_decode(clip, packets=packets, silence_s=0.5, clock=lambda: now[0]))
+    assert numbers(captures) == list(range(10))
+
+
 def test_a_gap_of_the_transport_is_damage(tmp_path: Path) -> None:
     clip = numbered(tmp_path / "clip.mkv", frames=30, gop=10)
     asked = iter(range(100))

@@ -196,8 +196,10 @@ class TestServers:
         stop = threading.Event()
         with HttpFiles(clips, answers={"/gone.mp4": 404}) as peer:
             assert has_end(peer.url("num.mp4"), QUICK, stop)
-            assert not has_end(peer.url("gone.mp4"), QUICK, stop)
-        assert not has_end(f"http://127.0.0.1:{_closed_port()}/num.mp4", QUICK, stop)
+            with pytest.raises(SourceError, match="404"):
+                has_end(peer.url("gone.mp4"), QUICK, stop)
+        with pytest.raises(SourceError, match="refused"):
+            has_end(f"http://127.0.0.1:{_closed_port()}/num.mp4", QUICK, stop)
 
 
 def _live(kind: str, url: str) -> Source:
