@@ -14,6 +14,7 @@ import re
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import NamedTuple
 
 from pipelines.errors import UsageError
 
+TRIES, AGAIN_S = 4, 0.1
+"""For a server that hangs up."""
 ANSWER_S = 2.0
 """A server on this machine answers in a millisecond; one behind a network that swallows packets never does."""
 COOKIE = b"MIT-MAGIC-COOKIE-1"
@@ -101,16 +104,23 @@ def _ask_server(environ: Mapping[str, str]) -> Display:
     platform = environ.get("QT_QPA_PLATFORM", "")
     if platform and not any(part.startswith("xcb") for part in platform.split(";")):
         raise _NoDisplayError(f"QT_QPA_PLATFORM={platform} keeps DISPLAY from being used (OpenCV brings only xcb)")
-    place = _parse(name)
     try:
-        server = _connect(place)
-        try:
-            return Display(_handshake(server, name, _cookie(server, place, environ)), server)
-        except BaseException:
-            server.close()
-            raise
+        return _connected(_parse(name), name, environ)
     except (OSError, EOFError, OverflowError, UnicodeError, struct.error) as error:
         raise _NoDisplayError(f"nothing answers at DISPLAY={name} ({error})") from None
+
+
+def _connected(place: _Place, name: str, environ: Mapping[str, str], tries: int = TRIES) -> Display:
+    server = _connect(place)
+    try:
+        return Display(_handshake(server, name, _cookie(server, place, environ)), server)
+    except BaseException as error:
+        server.close()
+        if tries == 1 or not isinstance(error, EOFError | ConnectionError):
+            raise
+    # A server whose last client has just left starts anew, and hangs up on who comes at that moment.
+    time.sleep(AGAIN_S)
+    return _connected(place, name, environ, tries - 1)
 
 
 class _Place(NamedTuple):
