@@ -136,8 +136,10 @@ class Model:
             self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
 
 
-def make_model(settings: Settings, events: PredictorEvents) -> Model:
+def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
     """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
+
+    stills: all sources are pictures.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
@@ -148,10 +150,10 @@ def make_model(settings: Settings, events: PredictorEvents) -> Model:
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
         return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events)
-    return _network(settings, labels, events)
+    return _network(settings, labels, events, stills=stills)
 
 
-def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents) -> Model:
+def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents, *, stills: bool) -> Model:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     device = choose.device(settings.device)
@@ -163,7 +165,7 @@ def _network(settings: Settings, labels: tuple[str, ...] | None, events: Predict
         return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision)
+    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
     if chosen == "torch":
         engine, _, _ = _torch(name, device, settings)
     else:

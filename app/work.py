@@ -103,7 +103,9 @@ class Work:
             self.error = self.error or error
 
     def _work(self) -> None:
-        self._model = model = build.make_model(self._settings, PredictorEvents(self.monitor.batch, self.stop))
+        stills = all(s.kind == "images" for s in self.streams)
+        events = PredictorEvents(self.monitor.batch, self.stop)
+        self._model = model = build.make_model(self._settings, events, stills=stills)
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
