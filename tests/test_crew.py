@@ -48,6 +48,24 @@ def raised(kind: type[BaseException], abort: Aborted, body: Callable[[Crew], Non
     return caught.value
 
 
+def test_leaving_waits_for_a_thread_that_is_only_being_started(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the list yet, or in it and not alive yet: in neither state may it be passed over."""
+    start = threading.Thread.start
+    began, ended = threading.Event(), []
+
+    def slowly(thread: threading.Thread) -> None:
+        if thread.name == "late":
+            began.set()
+            abort.event.wait(0.2)  # the main thread goes on to wait for all
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    with Crew(abort) as crew:
+        crew.start("first", lambda: crew.start("late", lambda: ended.append(abort.event.wait(0.2))))
+        assert began.wait(10)
+    assert ended == [False]
+
+
 def test_leaving_waits_for_every_thread(abort: Aborted) -> None:
     go, done = threading.Event(), []
     with Crew(abort) as crew:

@@ -31,7 +31,8 @@ RESERVE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """The promise and its limits. `max_wait_s`: classic policy, wait for a full batch at most so long (None: by deadlines)."""
+    """The promise and its limits. `max_wait_s`: classic policy for live frames, wait for a full batch at most so long
+    (None: by deadlines)."""
 
     budget_s: float = 0.050
     max_batch: int = 32
@@ -190,8 +191,7 @@ class Policy:
             if now < starved:
                 return [], starved
             size = 1
-        limit = FILL_WAIT_S if self._options.max_wait_s is None else self._options.max_wait_s
-        until = waiting[0].submitted_s + limit
+        until = waiting[0].submitted_s + FILL_WAIT_S
         if len(waiting) < size and now < until and any(s.can_come for s in files):
             return [], until
         return waiting[:size], None

@@ -19,9 +19,12 @@ from av.video.stream import VideoStream
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
 from pipelines.sources import bounds
+from pipelines.sources.coded.look import Look
+from pipelines.sources.coded.seen import NOTHING, Seen
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
+from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
@@ -35,11 +38,13 @@ Nothing can interrupt that. Threads for the rows of a picture they may have."""
 
 @dataclass(slots=True)
 class _Fault:
-    """Packets from `first` on are damaged, until the clean key packet `healed` with presentation time `healed_pts`."""
+    """Packets from `first` on are damaged, until the clean key packet `healed` with presentation time `healed_pts`. From
+    packet `over` on, a later key packet with an earlier time, times are those of a clock that has started anew."""
 
     first: int
     healed: int | None = None
     healed_pts: int | None = None
+    over: int | None = None
 
 
 class Trust:
@@ -55,23 +60,41 @@ class Trust:
     def __init__(self) -> None:
         self._faults = [_Fault(0)]
         self._flagged = False
+        self._key: tuple[int, int] | None = None
+        """The last key packet, and its presentation time."""
 
-    def packet(self, index: int, packet: Packet, *, gap: bool = False) -> None:
-        """Look at a packet before it is decoded. gap: others before it are missing."""
-        if gap:
+    def packet(self, index: int, packet: Packet, seen: Seen = NOTHING, *, gap: bool = False) -> None:
+        """Look at a packet before it is decoded. seen: what it says of itself. gap: others before it are missing."""
+        if gap or seen.missing:
             # Before the look for a key: that is good all the same, what is shown before it is not.
-            self.damaged(index)
+            self.damaged(index, packet.pts)
         flagged, self._flagged = self._flagged, packet.is_corrupt
         if flagged or packet.is_corrupt:
-            self.damaged(index)
-        elif packet.is_keyframe:
-            for fault in self._faults:
-                if fault.healed is None:
-                    fault.healed, fault.healed_pts = index, packet.pts
+            self.damaged(index, packet.pts)
+        elif seen.renewed is not None:
+            self._heal(index, packet.pts, since=index - seen.renewed)
+        elif packet.is_keyframe and seen.key:
+            self._heal(index, packet.pts, since=index)
 
-    def damaged(self, index: int) -> None:
-        """The packet could not be decoded, is flagged, or some of it is missing."""
-        if not self._faults or self._faults[-1].healed is not None:
+    def _heal(self, index: int, pts: int | None, since: int) -> None:
+        for fault in self._faults:
+            if fault.healed is None and fault.first <= since:
+                fault.healed, fault.healed_pts = index, pts
+            elif pts is not None and fault.healed_pts is not None and fault.over is None and pts < fault.healed_pts:
+                fault.over = index
+        if since == index:
+            self._key = None if pts is None else (index, pts)
+
+    def damaged(self, index: int, pts: int | None = None) -> None:
+        """The packet, with this presentation time if it is known, could not be decoded, is flagged, or some of it is missing.
+
+        One that is shown before the last key picture, although it comes behind it, spoils nothing that is shown after that.
+        """
+        last = self._faults[-1] if self._faults else None
+        if self._key is not None and pts is not None and pts < self._key[1]:
+            if last is None or last.healed != self._key[0]:
+                self._faults.append(_Fault(index, *self._key))
+        elif last is None or last.healed is not None:
             self._faults.append(_Fault(index))
 
     def corrupt(self, index: int, pts: int | None) -> bool:
@@ -81,7 +104,7 @@ class Trust:
 
     @staticmethod
     def _touched(fault: _Fault, index: int, pts: int | None) -> bool:
-        if index < fault.first:
+        if index < fault.first or (fault.over is not None and index >= fault.over):
             return False
         if fault.healed is None or index < fault.healed:
             return True
@@ -118,9 +141,10 @@ class PictureDecoder:
         self._info = info
         self._timeline = timeline
         self._clock = clock
+        self._look = Look(context)
         self._trust = Trust()
         self._pixels = Pixels()
-        self._index = -1
+        self._index = self._newest = -1
 
     def captures(
         self,
@@ -139,20 +163,26 @@ class PictureDecoder:
         """
         self._index += 1
         packet.opaque = (self._index, captured_s)
-        self._trust.packet(self._index, packet, gap=gap)
+        self._trust.packet(self._index, packet, self._look.at(packet), gap=gap)
         if damaged:
-            self._trust.damaged(self._index)
+            self._trust.damaged(self._index, packet.pts)
         for frame in self._decode(packet):
             assert isinstance(frame, av.VideoFrame)
             made_by, captured_s = frame.opaque if isinstance(frame.opaque, tuple) else (self._index, None)
             corrupt = self._trust.corrupt(made_by, frame.pts)
             if frame.is_corrupt and not corrupt:
                 corrupt = True
-                self._trust.damaged(made_by)
+                self._trust.damaged(made_by, frame.pts)
+            # A clock that starts anew does so with a new packet.
+            late = corrupt or made_by < self._newest
+            self._newest = max(self._newest, made_by)
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()
-            pts_s = self._timeline.seconds(frame.pts, frame.dts)
-            yield Capture(picture, pts_s, arrived_s, self.last_s, self._info, corrupt, captured_s=captured_s)
+            pts_s = self._timeline.seconds(frame.pts, frame.dts, late=late)
+            yield Capture(
+                picture, pts_s, arrived_s, self.last_s, self._info, corrupt,
+                interlaced=frame.interlaced_frame, captured_s=captured_s,
+            )  # fmt: skip
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:
@@ -187,15 +217,20 @@ def decoded(
 
     :raises SourceError: after `silence_s`.
     """
-    decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    asked_s = clock()
     for packet in _to_the_last(packets, stream):
         if stop.is_set():
             return
         arrived_s = clock()
+        if silence_s is not None and arrived_s - asked_s >= silence_s:
+            # Nothing has come: a demuxer whose read was broken off gives out what it held back, old by now and cut off.
+            raise SourceError(f"nothing came within {silence_s:g} s")
         # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
         if packet.stream.index == stream.index:
             yield from decoder.captures(packet, arrived_s, damaged=gaps(), aspect=stream.sample_aspect_ratio)
-        if silence_s is not None and clock() - decoder.last_s > silence_s:
+        asked_s = clock()
+        if silence_s is not None and asked_s - decoder.last_s > silence_s:
             raise SourceError(f"no picture for {silence_s:g} s")
 
 

@@ -16,11 +16,12 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
+from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.extent import Extent, without_index
-from pipelines.sources.opening import Limits, file_address, opened
+from pipelines.sources.opening import Limits, opened
 from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline

@@ -6,6 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import av
+import av.error
+
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.packets import demuxed
@@ -15,23 +18,47 @@ from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
 
-SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
+SCHEMES: tuple[str, ...] = ("http", "https", "tcp", "udp", "rtmp", "srt")
 REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
 """A playlist from the network never reads a file of this machine."""
+
+
+def speaks(scheme: str) -> bool:
+    """Whether this FFmpeg was built with a protocol. (PyAV's wheels come without SRT.) PyAV has no list of them; a protocol
+    that is there is refused by the empty whitelist before anything is opened."""
+    try:
+        av.open(f"{scheme}://127.0.0.1:9/", options={"protocol_whitelist": "none"})
+    except av.error.ProtocolNotFoundError:
+        return False
+    except (av.error.FFmpegError, OSError):
+        return True
+    return True
 
 
 def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:
     """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
 
-    A server that does not answer yet counts as live: it is tried again later. Takes as long as opening may.
+    Takes as long as opening may.
+
+    :raises SourceError: if it cannot be opened. That is the first try of a live source (`Unopened`), and no second one.
     """
-    try:
-        with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
-            if "hls" in container.format.name:
-                return container.duration is not None
-            return container.size > 0
-    except SourceError:
-        return False
+    with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
+        if "hls" in container.format.name:
+            return container.duration is not None
+        return container.size > 0
+
+
+class Unopened:
+    """A session of a live source that has failed already."""
+
+    live = True
+
+    def __init__(self, error: SourceError) -> None:
+        self._error = error
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        raise self._error
+        yield
 
 
 class NetworkSource:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from pipelines.sources.address import about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
     401: "401: user or password is missing or wrong",
     403: "403: access is forbidden for this user",
@@ -62,7 +62,7 @@ def opened(
 
     :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
     """
-    name = shown(address).removeprefix("file:")
+    name = shown(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):
         began_s = time.monotonic()
@@ -135,8 +135,8 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
-        what = "no video that can be decoded" + (AWAY if remote else "")
-        return SourceError(f"cannot read {name}: {what}", permanent=not remote)
+        what = "no picture" if name.lower().endswith(PICTURES) else "no video"
+        return SourceError(f"cannot read {name}: {what} that can be decoded{AWAY if remote else ''}", permanent=not remote)
     if isinstance(error, MemoryError):
         what = f"it asks for more memory than any picture needs ({bounds.BLOCK >> 20} MiB in one piece)"
         return SourceError(f"cannot read {name}: {what}", permanent=True)
@@ -150,8 +150,3 @@ def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) ->
     if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
     return _explained(name, error, limit_s, late=False, remote=remote)
-
-
-def file_address(path: Path) -> str:
-    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
-    return f"file:{path}"

@@ -13,6 +13,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from pipelines.frame import Matrix, Picture
 from pipelines.planes import SCALER_SPACES, color_range, plane_array
 from pipelines.sources.sidedata import display_matrix
+from pipelines.sources.transparency import Page, transparent
 
 MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
 """AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
@@ -20,6 +21,8 @@ MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: 
 # does not know passes for a kind that nobody here asks for.
 SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore[assignment,method-assign]
 
+Turn = tuple[Literal[0, 90, 180, 270], bool]
+"""Degrees clockwise, and whether left and right swap after that."""
 PLAIN = ("yuv420p", "yuvj420p")
 EXACT = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
@@ -31,33 +34,52 @@ class Pixels:
 
     def __init__(self) -> None:
         self._converter = VideoReformatter()
+        self._to_rgb = VideoReformatter()
+        self._page = Page()
+        self._turned: Turn = (0, False)
 
     def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
         """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
         matrix = MATRICES.get(int(frame.colorspace), "bt601")
         full_range = frame.color_range == ColorRange.JPEG or frame.format.name.startswith("yuvj")
-        rotation, mirrored = _turn(frame)
+        rotation, mirrored = self._turn(frame)
         if frame.format.name not in PLAIN:
             frame, full_range = self._converted(frame, matrix, full_range)
         y, u, v = (plane_array(p) for p in frame.planes)
         return Picture(y, u, v, matrix, full_range, rotation, mirrored, aspect or Fraction(1))
 
+    def _turn(self, frame: av.VideoFrame) -> Turn:
+        """A container's turn comes with every frame. A stream's own comes with some (H.264, D.2.27, H.265, D.2.17), and
+        holds until it says otherwise, at the latest until its next key picture."""
+        found = _display_matrix(frame)
+        if found is not None or frame.key_frame:
+            self._turned = found or (0, False)
+        return self._turned
+
     def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
         # RGB has no range of its own: it becomes full range, which keeps all of its levels.
         full = full_range or frame.format.is_rgb or frame.format.name.startswith(("gray", "pal8", "mono", "ya"))
+        if _coarse(frame):
+            frame = self._to_rgb.reformat(frame, format="rgb24", threads=1)
+        opaque = self._page.laid_on(frame, matrix, full, EXACT) if transparent(frame.format) else frame
         converted = self._converter.reformat(
-            frame, format="yuv420p", interpolation=EXACT, threads=1,
+            opaque, format="yuv420p", interpolation=EXACT, threads=1,
             src_colorspace=SCALER_SPACES[matrix], dst_colorspace=SCALER_SPACES[matrix],
-            src_color_range=color_range(full), dst_color_range=color_range(full),
+            src_color_range=color_range(full or opaque.format.is_rgb), dst_color_range=color_range(full),
         )  # fmt: skip
         return converted, full
 
 
-def _turn(frame: av.VideoFrame) -> tuple[Literal[0, 90, 180, 270], bool]:
-    """Degrees clockwise and whether left and right swap after that, from the display matrix (ISO 14496-12, 8.2.2)."""
+def _coarse(frame: av.VideoFrame) -> bool:
+    """RGB of less than 8 bits a colour, of which the scaler's way to YUV would make white 248."""
+    return frame.format.is_rgb and not frame.format.has_palette and min(c.bits for c in frame.format.components) < 8
+
+
+def _display_matrix(frame: av.VideoFrame) -> Turn | None:
+    """The turn that the frame's display matrix says (ISO 14496-12, 8.2.2), if it has one."""
     data = display_matrix(frame)
     if data is None:
-        return 0, False
+        return None
     a, b, _, c, d = (int(x) for x in np.frombuffer(data, "<i4")[:5])
     mirrored = a * d - b * c < 0
     if mirrored:

@@ -10,6 +10,9 @@ JUMP_S = 10.0
 """A step ahead of more than this is a broken clock in a format without an index: a stream's clock was set, or two
 recordings were joined. In a file with an index it is a long still picture."""
 DEFAULT_RATE = Fraction(25)
+LATE_STEP = Fraction(1, 100)
+"""Of a period: by so much time rises for a picture that comes too late. Where a key picture is missing, decoders hand those
+of the next group out before those of the last one; a period for each would let the clock run ahead for good."""
 
 
 class Timeline:
@@ -17,7 +20,7 @@ class Timeline:
 
     A frame without a time gets the next one by the rate. A time that goes back, or leaps ahead where `leaps` are not
     believed, goes on one period after the last; the offset that this needs holds for what follows, and is taken back as
-    soon as the first clock fits again: one wrong stamp shifts nothing.
+    soon as the first clock fits again: one wrong stamp shifts nothing. Nor do pictures that come too late.
 
     presented: False if the container holds no times of presentation. FFmpeg makes some up from those of decoding then, and
     wrong ones where it does not know which packet is shown when (H.264 with B-frames in AVI).
@@ -32,13 +35,14 @@ class Timeline:
         self._offset = Fraction(0)
         self._last: Fraction | None = None
 
-    def seconds(self, pts: int | None, dts: int | None = None) -> float | None:
+    def seconds(self, pts: int | None, dts: int | None = None, *, late: bool = False) -> float | None:
         """Seconds since the session's first frame. dts: of the packet after which the frame came out, which rises where
-        pictures are shown in another order than they are decoded, too."""
-        self._last = self._next(self._stamps.best(pts, dts))
+        pictures are shown in another order than they are decoded, too. late: if its time goes back, then because the picture
+        comes too late."""
+        self._last = self._next(self._stamps.best(pts, dts), late)
         return float(self._last)
 
-    def _next(self, pts: int | None) -> Fraction:
+    def _next(self, pts: int | None, late: bool) -> Fraction:
         expected = self._last + self._period if self._last is not None else Fraction(0)
         if pts is None or self._time_base is None:
             return expected
@@ -50,6 +54,8 @@ class Timeline:
             if self._fits(t):
                 self._offset = offset
                 return t
+        if late and self._last is not None and t <= self._last:
+            return self._last + LATE_STEP * self._period
         self._offset = expected - (stamp - self._origin)
         return expected
 

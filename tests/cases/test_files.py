@@ -398,7 +398,7 @@ def test_c55_a_name_without_anything_in_it() -> None:
     for empty in ("", " "):
         done = watchline("run", empty, *PROBE)
         assert done.code == 2
-        assert "a source is empty; give a file" in done.err
+        assert "a source is empty; name one" in done.err
 
 
 # C60. No video in it.

@@ -106,8 +106,8 @@ def test_hostile_a_video_of_huge_pictures_is_refused_with_its_size(tmp_path: Pat
 def test_hostile_that_parameter_set_is_a_good_one_otherwise(tmp_path: Path) -> None:
     (tmp_path / "small.h264").write_bytes(bombs.h264(64, 64))
     ran = run(tmp_path, "small.h264")
-    assert ran.done.code == 0
-    assert len(ran.done.lines) == 4
+    # Its pictures come out, though smeared: their slices were made by another one.
+    assert [line["status"] for line in ran.done.lines] == ["dropped"] * 4
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])

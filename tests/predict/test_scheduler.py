@@ -518,12 +518,15 @@ def test_a_file_batch_does_not_wait_for_frames_that_cannot_come() -> None:
         house.end(finish=False)
 
 
-def test_a_plain_wait_bounds_files_too() -> None:
+def test_a_plain_wait_is_not_for_files() -> None:
+    """Case C44: they have no deadline, and are not to run in the pieces in which a decoder hands them over."""
     house = House(PROBE, files="f", max_batch=4, max_wait_s=0.005)
     house.submit("f")
-    assert house.poll() == ""
     house.clock.now += 5.001 * MS
-    assert house.poll() == "f"
+    assert house.poll() == ""
+    for _ in range(3):
+        house.submit("f")
+    assert house.poll() == "ffff"
 
 
 def test_files_share_the_device_by_the_age_of_their_frames() -> None:

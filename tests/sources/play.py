@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -183,34 +184,63 @@ def descriptors() -> int:
 
 
 class Transmitter:
-    """A camera that speaks MPEG-TS over TCP: for each client an ffmpeg plays a file for ever into its connection."""
+    """A camera that speaks MPEG-TS over TCP, or over HTTP: for each client an ffmpeg plays a file for ever into its
+    connection."""
 
-    def __init__(self, path: Path, *options: str) -> None:
-        self._path, self._options = path, options
+    def __init__(self, path: Path, *options: str, http: bool = False) -> None:
+        self._path, self._options, self._http = path, options, http
         self._children: list[subprocess.Popen[bytes]] = []
+        self._awake = threading.Event()
+        self._port = 0
         self.accepted = 0
 
     def __enter__(self) -> Transmitter:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._accept, name="transmitter")
-        self._thread.start()
+        self.restart()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"{'http' if self._http else 'tcp'}://127.0.0.1:{self._port}"
+
+    def kill(self) -> None:
+        """End every transmission, and refuse new ones. Killing twice is fine."""
+        if not self._listener.fileno() >= 0:
+            return
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._awake.set()
         self._thread.join()
         self._listener.close()
         self.hang_up()
 
-    @property
-    def url(self) -> str:
-        return f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+    def restart(self) -> None:
+        """Listen (again), at the same port."""
+        self._awake.set()
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name="transmitter")
+        self._thread.start()
+
+    def freeze(self) -> None:
+        """Send nothing more, close nothing; new clients are accepted and get nothing."""
+        self._awake.clear()
+        for child in self._children:
+            child.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on."""
+        for child in self._children:
+            child.send_signal(signal.SIGCONT)
+        self._awake.set()
 
     def hang_up(self) -> None:
         """End every transmission."""
         for child in self._children:
             child.kill()
             child.wait()
+        self._children.clear()
 
     def _accept(self) -> None:
         command = ["ffmpeg", "-v", "error", "-re", "-stream_loop", "-1", "-i", str(self._path), *self._options]
@@ -219,8 +249,19 @@ class Transmitter:
                 client, _ = self._listener.accept()
                 self.accepted += 1
                 with client:
+                    self._awake.wait()
+                    if self._http:
+                        _answer(client)
                     child = subprocess.Popen(
                         [*command, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "pipe:1"],
                         stdout=client, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                     )  # fmt: skip
                 self._children.append(child)
+
+
+def _answer(client: socket.socket) -> None:
+    """Read a request over HTTP and begin an answer that has no end."""
+    asked = b""
+    while b"\r\n\r\n" not in asked and (part := client.recv(4096)):
+        asked += part
+    client.sendall(b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\n\r\n")

@@ -66,6 +66,14 @@ class TestTimeline:
         stamps[50] += round(outlier_s * TICKS)
         assert _times(stamps) == _steps(100)
 
+    def test_pictures_that_come_too_late_do_not_let_the_clock_run_ahead(self) -> None:
+        """A key picture is missing: those of the next group, which are damaged, come before the last of the group."""
+        timeline = Timeline(StreamInfo(Fraction(1, 25), Fraction(25)), leaps=False)
+        order = [0, 1, 4, 5, 2, 3, 6, 7, 8]
+        found = [timeline.seconds(k, late=k in (2, 3, 4, 5)) for k in order]
+        assert all(a < b for a, b in itertools.pairwise(found))  # type: ignore[operator]
+        assert [25 * (found[k] or 0) for k in (0, 1, 6, 7, 8)] == pytest.approx([0, 1, 6, 7, 8])
+
     def test_a_stamp_that_repeats(self) -> None:
         found = _times([0, FRAME, FRAME, 2 * FRAME, 3 * FRAME])
         assert found[:2] == _steps(2)

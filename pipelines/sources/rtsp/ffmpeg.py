@@ -52,7 +52,8 @@ class FfmpegRtsp:
             # Reordering would hold back each packet for a while; a late one is a lost one.
             "reorder_queue_size": "0",
             "max_delay": "0",
-            "timeout": str(int(1e6 * limits.read_s)),
+            # Of each wait on the socket; the limits themselves are kept by the calls that open and read.
+            "timeout": str(int(1e6 * max(limits.open_s, limits.read_s))),
             **_tls_options(verify=self._options.tls_verify),
         }
         # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a

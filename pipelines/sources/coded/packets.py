@@ -1,0 +1,72 @@
+"""NAL units out of a container's packets: behind start codes (transport streams) or lengths (mp4, Matroska)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+START = b"\0\0\1"
+LOOKED_AT = 1 << 16
+"""Octets of a NAL unit: of a slice only the header is read."""
+
+
+class Packets:
+    """How the packets of one stream hold their NAL units, and the parameter sets that came before all packets."""
+
+    def __init__(self, length_size: int, parameter_sets: list[bytes]) -> None:
+        """length_size: octets of a length; 0: there are start codes."""
+        self.parameter_sets = parameter_sets
+        self._length_size = length_size
+
+    def nals(self, data: bytes) -> Iterator[bytes]:
+        """The NAL units of a packet, each to LOOKED_AT."""
+        return _behind_lengths(data, self._length_size) if self._length_size else _behind_start_codes(data)
+
+
+def h264_packets(extradata: bytes | None) -> Packets:
+    """By the avcC box (ISO 14496-15, 5.3.3.1), or by parameter sets with start codes."""
+    if not extradata or extradata[0] != 1 or len(extradata) < 7:
+        return Packets(0, list(_behind_start_codes(extradata or b"")))
+    sets: list[bytes] = []
+    count, at = extradata[5] & 31, 6
+    for _ in range(2):
+        at = _take(extradata, at, count, sets)
+        count, at = (extradata[at], at + 1) if at < len(extradata) else (0, at)
+    return Packets((extradata[4] & 3) + 1, sets)
+
+
+def h265_packets(extradata: bytes | None) -> Packets:
+    """By the hvcC box (ISO 14496-15, 8.3.3.1), or by parameter sets with start codes."""
+    if not extradata or len(extradata) < 23 or extradata.startswith((b"\0\0\1", b"\0\0\0\1")):
+        return Packets(0, list(_behind_start_codes(extradata or b"")))
+    sets: list[bytes] = []
+    at = 23
+    for _ in range(extradata[22]):
+        at = _take(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"), sets)
+    return Packets((extradata[21] & 3) + 1, sets)
+
+
+def _take(data: bytes, at: int, count: int, sets: list[bytes]) -> int:
+    """Read `count` NAL units behind lengths of 16 bits; where they end."""
+    for _ in range(count):
+        size = int.from_bytes(data[at : at + 2], "big")
+        sets.append(data[at + 2 : at + 2 + size])
+        at += 2 + size
+        if at > len(data):
+            break
+    return at
+
+
+def _behind_lengths(data: bytes, length_size: int) -> Iterator[bytes]:
+    at = 0
+    while at + length_size < len(data):
+        begin = at + length_size
+        at = begin + int.from_bytes(data[at:begin], "big")
+        yield data[begin : min(at, begin + LOOKED_AT)]
+
+
+def _behind_start_codes(data: bytes) -> Iterator[bytes]:
+    at = data.find(START)
+    while at >= 0:
+        begin = at + len(START)
+        at = data.find(START, begin)
+        yield data[begin : at if 0 <= at < begin + LOOKED_AT else begin + LOOKED_AT]
