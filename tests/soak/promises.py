@@ -20,6 +20,8 @@ GROWTH_MB_MIN = 1.0
 WARM_S = 60.0
 LEAST_S = 60.0
 """Of samples after the warm-up, or nothing can be said of growth."""
+STILL_S = 15.0
+"""Without a sample: the machine was held up, or nobody was there to restart a camera in time."""
 TERMINATED = 143
 END_S = 3.0
 
@@ -46,6 +48,7 @@ class Seen:
 def verdicts(record: Record) -> list[Verdict]:
     """All of them."""
     promises: list[tuple[str, Callable[[Record], Iterator[str]], Callable[[Record], str]]] = [
+        ("the soak itself was not held up", _held_up, lambda r: f"{len(r.samples)} samples, {len(r.happened)} faults"),
         ("the ledger adds up for every stream", _ledger, _counts),
         ("every outage is reported, and nothing else is", _unreported, _outages),
         (f"a new frame within {BACK_S:g} s of a camera's return", _late, _slowest),
@@ -60,6 +63,15 @@ def verdicts(record: Record) -> list[Verdict]:
 def _verdict(promise: str, faults: list[str], figures: str) -> Verdict:
     more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
     return Verdict(promise, not faults, "; ".join(faults[:3]) + more if faults else figures)
+
+
+# The soak itself: what it says of the command is worth nothing if its machine stood still.
+
+
+def _held_up(record: Record) -> Iterator[str]:
+    for a, b in pairwise(record.samples):
+        if b.at_s - a.at_s > STILL_S:
+            yield f"nothing was seen for {b.at_s - a.at_s:.0f} s"
 
 
 # The ledger.

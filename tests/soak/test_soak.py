@@ -101,6 +101,7 @@ def late(lines: list[Line]) -> None:
 GOOD = good()
 KILLED = Outage(START_S + 50, 6.0)
 BROKEN: dict[str, tuple[str, Record]] = {
+    "the machine stood still": ("not held up", replace(GOOD, samples=[*GOOD.samples[:60], *GOOD.samples[80:]])),
     "captured is more than what ended": ("ledger", with_stream(GOOD, report=report(3250, shown=3249))),
     "a line is missing": ("ledger", with_lines(GOOD, lost)),
     "a line says something else": ("ledger", with_lines(GOOD, other_cause)),
@@ -130,7 +131,7 @@ BROKEN: dict[str, tuple[str, Record]] = {
 class TestPromises:
     def test_all_of_a_good_record_are_kept(self) -> None:
         found = verdicts(GOOD)
-        assert [v.kept for v in found] == [True] * 7, judged(found)
+        assert [v.kept for v in found] == [True] * 8, judged(found)
         killed, clock = seen(GOOD)
         assert killed.outage == Outage(START_S + 50, 6.0)
         assert killed.first_new_s == pytest.approx(1.0)
