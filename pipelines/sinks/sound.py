@@ -17,6 +17,7 @@ from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
 from pipelines.files import file_address
+from pipelines.packets import demuxed
 from pipelines.sinks.trial import PACKETS, SUFFIXES, add_track, holds
 
 log = logging.getLogger("watchline.sinks.sound")
@@ -138,7 +139,7 @@ class _Reader:
         """Packets with their time since the first picture, pts and dts moved accordingly, dts never going back."""
         end_s: Fraction | None = None
         try:
-            for packet in self._source.demux(stream):
+            for packet in demuxed(self._source, stream):
                 if not packet.size or packet.pts is None:
                     continue
                 tick_s = packet.time_base
@@ -172,7 +173,7 @@ def first_picture_s(path: str) -> Fraction:
             return Fraction(0)
         times: list[int] = []
         key: int | None = None
-        for count, packet in enumerate(source.demux(stream)):
+        for count, packet in enumerate(demuxed(source, stream)):
             if packet.pts is None:
                 continue
             key = packet.pts if key is None and packet.is_keyframe else key

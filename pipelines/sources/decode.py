@@ -31,6 +31,11 @@ REFRESH = 250
 another one, and have renewed the whole picture by then."""
 
 
+NO_FRAME_THREADS = ("hevc",)
+"""Decoders of which a thread waits for ever for a picture that a broken stream never gives (FFmpeg 8.1, with output_corrupt).
+Nothing can interrupt that. Threads for the rows of a picture they may have."""
+
+
 @dataclass(slots=True)
 class _Fault:
     """Packets from `first` on are damaged, until the clean key packet `healed` with presentation time `healed_pts`. From
@@ -121,7 +126,8 @@ class PictureDecoder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp."""
-        context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
+        whole = threads > 1 and context.name not in NO_FRAME_THREADS
+        context.thread_type = ThreadType.AUTO if whole else ThreadType.SLICE
         context.thread_count = threads
         context.copy_opaque = True
         context.options = {**context.options, **bounds.pixels(bounds.VIDEO_PIXELS)}

@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 from pipelines.errors import SourceError
 from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
+from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.extent import Extent, without_index
 from pipelines.sources.opening import Limits, opened
@@ -62,7 +63,7 @@ class FileSource:
                 extent = None
             sound = str(self.path) if pipe is None and container.streams.audio else None
             info = stream_info(stream, sound)
-            packets = container.demux(stream) if extent is None else extent.within(container.demux(stream))
+            packets = demuxed(container, stream) if extent is None else extent.within(demuxed(container, stream))
             unframed = is_one_of(container, UNFRAMED)
             empty = True
             for capture in decoded(
@@ -128,7 +129,7 @@ def check_file(path: Path) -> None:
         raise SourceError(f"cannot read {str(path)!r}: the file is empty", permanent=True)
     check_playlist(path)
     with _opened(path, threading.Event(), Limits()) as (container, stream):
-        if not any(packet.size for packet in container.demux(stream)):
+        if not any(packet.size for packet in demuxed(container, stream)):
             raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
 
 

@@ -20,6 +20,7 @@ from av.packet import Packet
 from pipelines.errors import SourceError
 from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
+from pipelines.packets import demuxed
 from pipelines.sources import bounds
 from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
@@ -74,7 +75,7 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
         ) as (container, stream):
             stream.codec_context.thread_count = 1
             stream.codec_context.options = bounds.pixels(bounds.PICTURE_PIXELS)
-            frame = _first(container.demux(stream), path)
+            frame = _first(demuxed(container, stream), path)
             if frame is not None:
                 return frame, stream.sample_aspect_ratio
     except OSError as error:

@@ -11,6 +11,7 @@ import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.packets import demuxed
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.file import timeline
@@ -76,7 +77,7 @@ class NetworkSource:
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
         with opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream):
             info = stream_info(stream)
-            packets = container.demux() if self.live else container.demux(stream)
+            packets = demuxed(container) if self.live else demuxed(container, stream)
             yield from decoded(
                 packets, stream, stop=stop, watch=watch, info=info, threads=self._threads,
                 timeline=timeline(info, container), silence_s=self._limits.read_s if self.live else None,
