@@ -67,11 +67,11 @@ import os, sys
 from app import build
 from app.cli import main
 made = build.make_model
-def noisy(*args):
+def noisy(*args, **named):
     print("noise")
     sys.stdout.write("noise\\n")
     os.write(1, b"noise\\n")
-    return made(*args)
+    return made(*args, **named)
 build.make_model = noisy
 sys.argv = ["watchline", "run", {str(clip)!r}, *{PROBE!r}, "--jsonl", "-"]
 sys.exit(main())
