@@ -4,6 +4,8 @@ Each message is one sentence for a person: what was given, what is allowed, what
 escapes a thread is a fault of the program and comes out at the top with the thread's name.
 """
 
+from __future__ import annotations
+
 
 class WatchlineError(Exception):
     """Base of all errors that carry a message for the person at the command line."""
@@ -24,6 +26,12 @@ class SourceError(WatchlineError):
         super().__init__(message)
         self.permanent = permanent
         self.denied = denied
+
+    def bare(self) -> SourceError:
+        """The same error without the way that it came. Who keeps an error keeps every frame of that way, and with them the
+        session's decoder and pictures, 7 MB or more; a session that keeps its own error even keeps itself."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
 
 class SinkError(WatchlineError):

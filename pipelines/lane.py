@@ -167,7 +167,7 @@ class Lane:
                     self.complete = not self._stop.is_set() and not self.ledger.faults
         except SourceError as error:
             if not self._stop.is_set():
-                self.error = error
+                self.error = error.bare()
                 self.ledger.fault(str(error))
         except Closed:
             pass  # the lane has ended with an error of its own, which says why

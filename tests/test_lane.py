@@ -278,6 +278,13 @@ def test_a_source_that_breaks_off_is_a_fault_after_all_that_came_was_shown() -> 
     assert not made.lane.complete
 
 
+def test_an_error_that_is_kept_holds_nothing_of_its_source() -> None:
+    """A thousand broken files would keep a thousand decoders."""
+    made = Made(Scripted([], error=SourceError("gone"))).run()
+    assert made.lane.error is not None
+    assert made.lane.error.__traceback__ is None
+
+
 def test_an_error_of_the_decoder_comes_out_with_its_thread_s_name() -> None:
     made = Made(Scripted(clip(4), error=ZeroDivisionError("in the decoder")))
     with pytest.raises(ZeroDivisionError) as caught:

@@ -65,7 +65,7 @@ class Reconnect:
                 return
             if error.permanent and not ever:
                 raise error
-            watch.interrupted(last_s, str(error))
+            watch.interrupted(last_s, str(error.bare()))
             stop.wait(self._pause_s(error, failures))
             failures += 1
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -142,6 +144,45 @@ def test_after_a_success_it_is_retried_for_ever_and_a_refused_password_once_a_mi
     assert clock.pauses[1:3] == [60, 60]
     assert clock.pauses[3] <= 5
     assert [c.session for c in captures] == [0, 1]
+
+
+class Held:
+    """What a session holds."""
+
+    def __init__(self) -> None:
+        self.error: SourceError | None = None
+        ALIVE.add(self)
+
+
+ALIVE: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+class Keeping:
+    """A source that keeps the error with which it breaks off, as clients do."""
+
+    live = True
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        held = Held()
+        yield Capture(Picture(*grey(16, (2, 2))), 0.0, 0.0, 0.0, StreamInfo())
+        try:
+            raise OSError
+        except OSError:
+            held.error = SourceError("gone")
+            raise held.error  # noqa: B904 - with its context
+
+
+def test_what_a_session_held_is_gone_when_the_next_one_opens() -> None:
+    """Without the garbage collector, which comes by after a dozen of them."""
+    gc.disable()
+    try:
+        captures = Reconnect(Keeping).frames(Clock(), Ears())
+        for _ in range(5):
+            next(captures)
+            assert len(ALIVE) == 1
+        captures.close()  # type: ignore[attr-defined]
+    finally:
+        gc.enable()
 
 
 def test_options() -> None:

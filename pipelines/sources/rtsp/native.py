@@ -7,6 +7,7 @@ source that is a generator in a thread would have to hide, and gives neither the
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -56,12 +57,12 @@ class NativeRtsp:
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
         try:
-            try:
+            with contextlib.suppress(_NothingCame):
                 yield from self._session(stop, watch, all_tracks=False)
-            except _NothingCame:
-                what = "the camera sends nothing for its video alone; its sound is set up too, and passed over"
-                watch.once("all tracks", what)
-                yield from self._session(stop, watch, all_tracks=True)
+                return
+            # Not where it is caught: what the first session held would stay as long as the second.
+            watch.once("all tracks", "the camera sends nothing for its video alone; its sound is set up too, and passed over")
+            yield from self._session(stop, watch, all_tracks=True)
         except Stopped:
             return
 
