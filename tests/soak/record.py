@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,12 @@ class Record:
     ended_in_s: float
     said: str = ""
     length_s: float = field(default=0.0)
+
+
+def keep_samples(samples: Sequence[Sample], path: Path) -> None:
+    """Write them as a table, for those who want to draw it."""
+    rows = [",".join(f.name for f in fields(Sample)), *(",".join(str(v) for v in astuple(s)) for s in samples)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def read_streams(lines: Path, report: Path, wall_offset_s: float) -> dict[str, Stream]:

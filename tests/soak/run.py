@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.command import WATCHLINE, environ
 from tests.media import numbered
 from tests.servers import Play, RtspServer
-from tests.soak.record import Happened, Record, Sample, read_streams
+from tests.soak.record import Happened, Record, Sample, keep_samples, read_streams
 from tests.soak.schedule import Fault, Kind, schedule
 
 CAMERAS = 4
@@ -57,6 +57,7 @@ def soak(length_s: float, *, every_s: float, seed: int, folder: Path, tell: Call
         happening = _Happening(cameras, command, tell)
         happening.go(length_s, schedule(length_s, every_s, seed, CAMERAS))
         code, ended_in_s = command.end()
+    keep_samples(happening.samples, folder / "samples.csv")
     streams = read_streams(command.lines, command.report, time.time() - time.monotonic()) if command.report.exists() else {}
     said = command.said.read_text(encoding="utf-8")
     return Record(happening.happened, happening.samples, streams, code, ended_in_s, said, length_s)
@@ -79,6 +80,8 @@ class _Command:
         self._config.write_text(f"streams:\n{streams}model: probe\n", encoding="utf-8")
 
     def __enter__(self) -> _Command:
+        for left in (self.lines, self.report):
+            left.unlink(missing_ok=True)  # of an earlier run in this folder
         outputs = ["--jsonl", str(self.lines), "--report", str(self.report)]
         with self.said.open("w", encoding="utf-8") as said:
             self.process = subprocess.Popen(
