@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pipelines.clock import utc, wall_s
 from pipelines.frame import CAUSES, STAGES, Frame, Result
 from pipelines.sources.source import PacketCounts
@@ -23,38 +25,40 @@ log = logging.getLogger("watchline.stream")
 
 STEP = math.log(1.001)
 LEAST_S = 1e-6
+LONGEST_S = 1e4
+BUCKETS = int(math.log(LONGEST_S / LEAST_S) / STEP) + 1
+"""180 kB a histogram; a table of those in use would grow for an hour, to more."""
 QUIET_S = 10.0
 """A stream's decode errors are said at most once in so long, with their number."""
 
 
 class Histogram:
-    """Seconds, to 0.05 %, in buckets whose bounds grow by a thousandth. Not locked."""
+    """Seconds, to 0.05 %, in buckets whose bounds grow by a thousandth. Its size never changes. Not locked."""
 
     def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
+        self._buckets = np.zeros(BUCKETS, np.uint64)
         self.count = 0
         self.max_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one value; below a microsecond it counts as one."""
-        self._buckets[int(math.log(max(seconds, LEAST_S) / LEAST_S) / STEP)] += 1
+        """Count one value; below a microsecond it counts as one, above LONGEST_S it counts as the largest."""
+        self._buckets[int(math.log(min(max(seconds, LEAST_S), LONGEST_S) / LEAST_S) / STEP)] += 1
         self.count += 1
         self.max_s = max(self.max_s, seconds)
 
     def merge(self, other: Histogram) -> None:
         """Add all values of another one."""
-        self._buckets.update(other._buckets)
+        self._buckets += other._buckets
         self.count += other.count
         self.max_s = max(self.max_s, other.max_s)
 
     def quantile(self, q: float) -> float | None:
         """The value that `q` of all do not exceed (nearest rank); None without values."""
-        rank = math.ceil(q * self.count)
-        for bucket in sorted(self._buckets):
-            rank -= self._buckets[bucket]
-            if rank <= 0:
-                return min(LEAST_S * math.exp((bucket + 0.5) * STEP), self.max_s)
-        return None
+        if not self.count:
+            return None
+        bucket = int(np.searchsorted(np.cumsum(self._buckets), max(math.ceil(q * self.count), 1)))
+        middle_s = LEAST_S * math.exp((bucket + 0.5) * STEP)
+        return min(middle_s, self.max_s) if bucket < BUCKETS - 1 else self.max_s
 
     def as_ms(self) -> dict[str, float | int | None]:
         """p50, p95, p99, max in milliseconds, and the count."""
