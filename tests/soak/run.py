@@ -21,6 +21,8 @@ CAMERAS = 4
 SIZES = ((320, 240), (480, 360))
 MOUNT = "cam"
 START_S = 60.0
+SWITCHED_S = 2.0
+"""A camera takes its other size up with the next key picture, within a second."""
 SAMPLE_S = 1.0
 CALM_S = 11.0
 """After a fault, or the beginning: the last camera is to be seen again by then (10 s), and what was given up is closed."""
@@ -54,6 +56,7 @@ def soak(length_s: float, *, every_s: float, seed: int, folder: Path, tell: Call
         ]
         command = stack.enter_context(_Command(folder, [camera.url(MOUNT) for camera in cameras]))
         command.until_seen()
+        _show_sizes(cameras)
         happening = _Happening(cameras, command, tell)
         happening.go(length_s, schedule(length_s, every_s, seed, CAMERAS))
         code, ended_in_s = command.end()
@@ -61,6 +64,15 @@ def soak(length_s: float, *, every_s: float, seed: int, folder: Path, tell: Call
     streams = read_streams(command.lines, command.report, time.time() - time.monotonic()) if command.report.exists() else {}
     said = command.said.read_text(encoding="utf-8")
     return Record(happening.happened, happening.samples, streams, code, ended_in_s, said, length_s)
+
+
+def _show_sizes(cameras: list[RtspServer]) -> None:
+    """Each camera shows both of its sizes, so that the command has seen the largest pictures before its memory is looked at."""
+    pause = threading.Event()
+    for _ in SIZES:
+        for camera in cameras:
+            camera.switch(MOUNT)
+        pause.wait(SWITCHED_S)
 
 
 def name_of(camera: int) -> str:
