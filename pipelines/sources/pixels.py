@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from fractions import Fraction
 from typing import Literal, cast
 
@@ -25,21 +26,48 @@ EXACT = (
 )
 
 
-class Pixels:
-    """Keeps the converter of one source. Thread: the source's."""
+Turn = tuple[Literal[0, 90, 180, 270], bool]
+"""Degrees clockwise, and whether left and right swap after that."""
+HELD_BYTES = 256 << 20
+"""Samples of frames that may wait for Python's garbage collector. PyAV ties a frame whose side data was read to itself, and
+the collector, which counts objects, comes after two hundred of them: of 1080p that were 600 MB."""
 
-    def __init__(self) -> None:
+
+class Pixels:
+    """Keeps the converter of one source, and how its pictures are turned. Thread: the source's.
+
+    steady: the frames are those of one stream. What lies beside a frame is read anew when its size or rotation changes; a
+    stream does not begin to stand on its head without either.
+    """
+
+    _held = 0
+    """Bytes since the collector was last called, of all sources."""
+
+    def __init__(self, *, steady: bool = False) -> None:
         self._converter = VideoReformatter()
+        self._steady = steady
+        self._seen: tuple[int, int, int] | None = None
+        self._turned: Turn = (0, False)
 
     def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
         """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
         matrix = MATRICES.get(int(frame.colorspace), "bt601")
         full_range = frame.color_range == ColorRange.JPEG or frame.format.name.startswith("yuvj")
-        rotation, mirrored = _turn(frame)
+        rotation, mirrored = self._turn(frame)
         if frame.format.name not in PLAIN:
             frame, full_range = self._converted(frame, matrix, full_range)
         y, u, v = (plane_array(p) for p in frame.planes)
         return Picture(y, u, v, matrix, full_range, rotation, mirrored, aspect or Fraction(1))
+
+    def _turn(self, frame: av.VideoFrame) -> Turn:
+        seen = (frame.rotation, frame.width, frame.height)
+        if not self._steady or seen != self._seen:
+            Pixels._held += sum(plane.buffer_size for plane in frame.planes)
+            if Pixels._held > HELD_BYTES:
+                Pixels._held = 0
+                gc.collect()
+            self._seen, self._turned = seen, _turn(frame)
+        return self._turned
 
     def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
         # RGB has no range of its own: it becomes full range, which keeps all of its levels.
@@ -52,8 +80,8 @@ class Pixels:
         return converted, full
 
 
-def _turn(frame: av.VideoFrame) -> tuple[Literal[0, 90, 180, 270], bool]:
-    """Degrees clockwise and whether left and right swap after that, from the display matrix (ISO 14496-12, 8.2.2)."""
+def _turn(frame: av.VideoFrame) -> Turn:
+    """From the display matrix (ISO 14496-12, 8.2.2)."""
     data = cast(bytes | None, frame.side_data.get("DISPLAYMATRIX"))
     if data is None:
         return 0, False
