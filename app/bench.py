@@ -5,6 +5,7 @@ The limit on c cores is 1000 c / (CPU milliseconds a frame of decode + preproces
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import threading
@@ -21,6 +22,7 @@ from rich.table import Table
 from app import build
 from app.config import Settings
 from app.plan import plan
+from app.standard import Results
 from app.work import Work
 from pipelines.errors import UsageError
 from pipelines.frame import Capture, Frame, Prediction, Trace
@@ -34,7 +36,7 @@ SAMPLE = 64
 """Frames on which the parts are measured alone."""
 
 
-def bench(settings: Settings, console: Console, *, as_json: bool) -> int:
+def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     """Measure and print.
 
     :raises UsageError: if a source is no video file.
@@ -42,7 +44,7 @@ def bench(settings: Settings, console: Console, *, as_json: bool) -> int:
     streams = plan(settings)
     if any(s.kind != "file" for s in streams):
         raise UsageError("bench needs video files; it measures how fast they can be worked off")
-    work = Work(settings, streams, {}, None)
+    work = Work(settings, streams, {}, None, results)
     work.thread.start()
     work.thread.join()
     if work.error is not None:
@@ -53,9 +55,9 @@ def bench(settings: Settings, console: Console, *, as_json: bool) -> int:
     fps = report["throughput_fps"] or 0.0
     result = report | {"parts_cpu_ms": parts, "limit_fps": round(limit_fps, 1), "share_of_limit": round(fps / limit_fps, 3)}
     if as_json:
-        print(json.dumps(result, ensure_ascii=False))
+        results.put(json.dumps(result, ensure_ascii=False))
     else:
-        _print(result, console)
+        _print(result, results)
     return 0
 
 
@@ -128,20 +130,22 @@ def _drawn(captures: list[Capture]) -> dict[str, float]:
     return {"render": render_ms, "encode": encode_ms}
 
 
-def _print(result: dict[str, Any], console: Console) -> None:
+def _print(result: dict[str, Any], results: Results) -> None:
     m = result["machine"]
-    print(f"{m['cpu']}, {m['cores']} cores, GPU {m['gpu'] or 'none'}, Python {m['python']}")
-    print(", ".join(f"{name} {v}" for name, v in m["versions"].items()))
-    print(f"{result['engine']['why']}")
+    results.put(f"{m['cpu']}, {m['cores']} cores, GPU {m['gpu'] or 'none'}, Python {m['python']}")
+    results.put(", ".join(f"{name} {v}" for name, v in m["versions"].items()))
+    results.put(f"{result['engine']['why']}")
     captured = sum(s["captured"] for s in result["streams"].values())
-    print(
+    results.put(
         f"\n{captured} frames, {result['throughput_fps']} frames/s; parts alone allow {result['limit_fps']} "
         f"({', '.join(f'{name} {ms} ms' for name, ms in result['parts_cpu_ms'].items())} of CPU a frame): "
         f"{100 * result['share_of_limit']:.0f} % of the limit"
     )
     drops = sum(n for s in result["streams"].values() for n in s["dropped"].values())
-    print(f"dropped {drops}, batches {result['batch_sizes']}, warm-up {result['warmup_s']} s\n")
+    results.put(f"dropped {drops}, batches {result['batch_sizes']}, warm-up {result['warmup_s']} s\n")
     table = Table("ms", "p50", "p95", "p99", "max", box=None)
     for stage, figures in result["latency_ms"].items():
         table.add_row(stage, *(str(figures[k]) for k in ("p50", "p95", "p99", "max")))
-    Console().print(table)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    results.put(console.file.getvalue().rstrip())  # type: ignore[attr-defined]

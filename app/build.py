@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
 from app import choose
 from app.config import Settings
@@ -23,13 +24,15 @@ from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
-from pipelines.sinks.jsonl import JsonLines
+from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
+from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
@@ -40,6 +43,10 @@ from pipelines.sources.source import Source
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
 
+log = logging.getLogger("watchline.build")
+
+FONTS_S = 4.0
+"""Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -69,6 +76,10 @@ def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event, *
     """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
     see whether what an address over HTTP offers is a file; that may take as long as the open limit. threads: of the
     decoder, if it is a file."""
+    return Interlace(_source(stream, settings, stop, threads), mend=settings.deinterlace)
+
+
+def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threads: int) -> Source:
     limits = Limits(settings.open_timeout, settings.read_timeout)
     if stream.kind == "file":
         return _paced(FileSource(Path(stream.address), threads=threads, limits=limits), settings)
@@ -125,8 +136,10 @@ class Model:
             self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
 
 
-def make_model(settings: Settings, events: PredictorEvents) -> Model:
+def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
     """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
+
+    stills: all sources are pictures.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
@@ -137,10 +150,10 @@ def make_model(settings: Settings, events: PredictorEvents) -> Model:
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
         return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events)
-    return _network(settings, labels, events)
+    return _network(settings, labels, events, stills=stills)
 
 
-def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents) -> Model:
+def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents, *, stills: bool) -> Model:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     device = choose.device(settings.device)
@@ -152,7 +165,7 @@ def _network(settings: Settings, labels: tuple[str, ...] | None, events: Predict
         return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision)
+    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
     if chosen == "torch":
         engine, _, _ = _torch(name, device, settings)
     else:
@@ -208,7 +221,7 @@ def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
     return [VideoFile(stream.output, VideoOptions(live=live))]
 
 
-def make_log(settings: Settings, stdout: TextIO) -> Log | None:
+def make_log(settings: Settings, stdout: Text) -> Log | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None
@@ -222,16 +235,33 @@ def outputs(
     looked_at = screen is not None or stream.output is not None
     if not looked_at:
         return Outputs(sinks, screen, log)
-    overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
-    # In the lane's thread, to which the font engine belongs.
-    return Outputs(sinks, screen, log, _render(overlay, model), lambda: overlay.prepare(model.names or ()))
+    only_screen = stream.output is None
+    render, prepare = _render(model, live=live, topk=topk)
+    return Outputs(sinks, screen, log, render, None if only_screen else prepare, only_screen)
 
 
-def _render(overlay: Overlay, model: Model) -> Render:
+def find_fonts(model: Model, streams: Iterable[StreamPlan], keep_on: Callable[[], bool]) -> None:
+    """For all that overlays will write."""
+    found = text.find_fonts([*(s.name for s in streams), *(model.names or ())], FONTS_S, keep_on)
+    if not found and keep_on():
+        log.warning("no fonts for all labels within %g s; what has none by now is drawn as %s", FONTS_S, text.MISSING)
+
+
+def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[], None]]:
+    """How pictures are drawn on, and what makes that ready in the thread that will do it: each has an overlay of its own,
+    for a font engine belongs to a thread."""
+    local = threading.local()
     preprocess = model.preprocess
 
-    def render(frame: Frame, prediction: Prediction) -> Picture:
-        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
-        return overlay.render(frame, prediction, box)
+    def prepare() -> None:
+        local.overlay = Overlay(OverlayStyle(topk=min(topk, SHOWN_LABELS)), wall_clock=live)
+        local.overlay.prepare()
 
-    return render
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        if not hasattr(local, "overlay"):
+            prepare()
+        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
+        drawn: Picture = local.overlay.render(frame, prediction, box)
+        return drawn
+
+    return render, prepare

@@ -1,155 +1,25 @@
-"""The command line. Nothing heavy is imported before it is needed: `--help` answers at once."""
+"""The command `watchline`. What it imports is imported in `main`, after a signal has somewhere to go."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
-
-EXIT_CODES = """exit codes:
-  0    done, or quit with q
-  1    a source or an output failed; the others were finished
-  2    the command was wrong, or nothing could start
-  130  stopped by Ctrl-C (SIGINT), outputs finished
-  143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
-
-SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp://, http(s)://, tcp://, udp://, rtmp:// or srt://,
-a device number or /dev/videoN, a list of sources (.streams or .txt, one a line), or synthetic:WxH@FPS"""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what was wrong; the usage of `run` alone would fill the screen before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: the look-up costs more than `--help` may."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"watchline {version('watchline')}")
-        parser.exit()
-
-
-def parser() -> argparse.ArgumentParser:
-    """All commands. Flags that were not given are absent from the result, so that a config file can give them."""
-    top = _Parser(
-        prog="watchline",
-        description="Watch camera streams and video files, say what is in every frame, and measure the latency.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action=_Version, help="print the version and exit")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _run(_command(commands, "run", "run on camera streams, video files and pictures", SOURCES + "\n\n" + EXIT_CODES))
-    demo = _command(commands, "demo", "run the shipped sample and show where to look", EXIT_CODES)
-    demo.add_argument("--folder", default="runs/demo", help="where the results go (runs/demo)")
-    _model_flags(demo)
-    _talk_flags(demo)
-    doctor = _command(commands, "doctor", "say what this machine can do, and whether sources answer", EXIT_CODES)
-    doctor.add_argument("sources", nargs="*", metavar="SOURCE", default=argparse.SUPPRESS, help="sources to reach")
-    _camera_flags(doctor)
-    bench = _command(commands, "bench", "measure end to end on a clip and print the share of the limit", EXIT_CODES)
-    bench.add_argument("sources", nargs="*", metavar="SOURCE", help="clips; default: the shipped sample")
-    bench.add_argument("--frames", type=int, default=500, help="frames at most (500)")
-    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    _model_flags(bench)
-    _talk_flags(bench)
-    return top
-
-
-def _command(commands: Any, name: str, help: str, epilog: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=help[0].upper() + help[1:] + ".", epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    return made
-
-
-def _absent(**options: Any) -> dict[str, Any]:
-    return {"default": argparse.SUPPRESS, **options}
-
-
-def _run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="see below"))
-    run.add_argument("--config", metavar="FILE", help="YAML with the same names; flags win over it")
-    _model_flags(run)
-    pace = run.add_argument_group("which frames, and when")
-    number = {"type": int, "metavar": "N"}
-    pace.add_argument("--jobs", **_absent(**number, help="files of a folder or glob worked on at once (the cores)"))
-    pace.add_argument("--budget-ms", **_absent(type=float, metavar="MS", help="latency promise (50)"))
-    pace.add_argument("--max-batch", **_absent(**number, help="largest batch (32)"))
-    pace.add_argument("--max-wait-ms", **_absent(type=float, metavar="MS", help="wait at most so long for a full batch"))
-    pace.add_argument("--realtime", **_absent(action="store_true", help="play files as cameras, by their times"))
-    pace.add_argument("--loop", **_absent(action="store_true", help="play files again and again"))
-    pace.add_argument("--max-frames", **_absent(**number, help="end each stream after N captured frames"))
-    pace.add_argument("--stride", **_absent(**number, help="work on every N-th frame (1)"))
-    pace.add_argument("--max-fps", **_absent(type=float, metavar="F", help="work on at most F frames a second"))
-    out = run.add_argument_group("where results go")
-    out.add_argument("--show", **_absent(action=argparse.BooleanOptionalAction, help="a window; q ends, space pauses a file"))
-    out.add_argument("-o", "--output", **_absent(metavar="PATH", help="annotated video, or a folder for several streams"))
-    out.add_argument("--jsonl", **_absent(metavar="PATH", help="one JSON object per captured frame; - is standard output"))
-    out.add_argument("--report", **_absent(metavar="PATH", help="the final report as JSON; - is standard output"))
-    live = _camera_flags(run)
-    live.add_argument("--open-timeout", **_absent(type=float, metavar="S", help="seconds to open a source (10)"))
-    live.add_argument("--read-timeout", **_absent(type=float, metavar="S", help="seconds without a picture (5)"))
-    live.add_argument("--reconnect", **_absent(action=argparse.BooleanOptionalAction, help="open a lost camera again (on)"))
-    trusted = "the cameras' clocks are set by one source of time with this machine's: show ages by them"
-    live.add_argument("--camera-clock-trusted", **_absent(action="store_true", help=trusted))
-    _talk_flags(run)
-
-
-def _camera_flags(command: argparse.ArgumentParser) -> Any:
-    live = command.add_argument_group("cameras")
-    live.add_argument(
-        "--rtsp-client",
-        **_absent(choices=("auto", "native", "ffmpeg"), help="reader for rtsp:// (auto: native where it can)"),
-    )
-    live.add_argument("--rtsp-transport", **_absent(choices=("tcp", "udp"), help="(tcp)"))
-    verify = {"action": argparse.BooleanOptionalAction, "help": "check the certificates of rtsps:// (on)"}
-    live.add_argument("--tls-verify", **_absent(**verify))
-    return live
-
-
-def _model_flags(command: argparse.ArgumentParser) -> None:
-    model = command.add_argument_group("model")
-    model.add_argument(
-        "--model",
-        **_absent(metavar="NAME|PATH", help="lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe"),
-    )
-    model.add_argument("--labels", **_absent(metavar="FILE", help="line k, from 0, names class k"))
-    model.add_argument("--topk", **_absent(type=int, metavar="N", help="labels a frame (5)"))
-    model.add_argument("--device", **_absent(metavar="D", help="auto, cpu, cuda, cuda:N"))
-    model.add_argument("--engine", **_absent(choices=("auto", "torch", "openvino"), help="(auto: measured)"))
-    model.add_argument("--precision", **_absent(choices=("auto", "fp32", "bf16", "int8"), help="(auto: measured)"))
-    model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
-    model.add_argument("--probe-ms-per-batch", **_absent(type=float, metavar="X", help="for --model probe: time of a batch"))
-    model.add_argument("--probe-ms-per-frame", **_absent(type=float, metavar="Y", help="and of each frame in it"))
-
-
-def _talk_flags(command: argparse.ArgumentParser) -> None:
-    talk = command.add_argument_group("messages")
-    talk.add_argument("-v", "--verbose", **_absent(action="store_true", help="debug lines and tracebacks"))
-    talk.add_argument("-q", "--quiet", **_absent(action="store_true", help="errors only"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    flags = vars(parser().parse_args(argv))
-    command = flags.pop("command")
-    # Before any library is imported that looks: nothing phones home.
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    from app import commands
+    """Run one command; the exit code. Without `argv` the command is this process's own: its signals and standard streams
+    are not given back."""
+    from app.signals import Signals
 
-    return commands.run(command, flags)
+    with Signals(for_good=argv is None) as signals:
+        from app.flags import parse
+        from app.standard import claimed
+
+        flags = parse(argv)
+        with claimed(for_good=argv is None) as results:
+            from app import commands
+
+            return commands.run(flags, results, signals)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,54 +17,73 @@ from rich.console import Console
 
 from app.config import settings
 from app.console import start_logging
-from pipelines.errors import WatchlineError
+from app.signals import Signals
+from app.standard import Results
+from app.terminal import Terminal
+from pipelines.errors import SinkError, WatchlineError
 from samples import FOLDER
 
 FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share/fonts")
 log = logging.getLogger("watchline")
-WRONG = 2
+FAILED, WRONG = 1, 2
 
 
-def run(command: str, flags: dict[str, Any]) -> int:
+def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
+    # Before any library is imported that looks: nothing phones home.
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
-    console = Console(stderr=True)
+    # Bound to the stream, so that who redirects sys.stderr to mute a library does not mute the log.
+    console = Console(file=sys.stderr)
+    terminal = Terminal(console, results, signals)
+    command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
-    table: Mapping[str, Callable[[dict[str, Any], Console], int]] = {
+    table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
         "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
     }  # fmt: skip
     try:
-        return table[command](flags, console)
+        return table[command](flags, terminal)
     except WatchlineError as error:
         log.error("watchline: %s", error)
+        if flags.get("verbose"):
+            log.debug("%s", traceback.format_exc())
+        return FAILED if isinstance(error, SinkError) else WRONG
+    except OSError as error:
+        # What the system refuses before anything has begun: a name that is too long, a folder that may not be read.
+        log.error("watchline: %s%s", f"{error.filename!r}: " if error.filename else "", error.strerror or error)
         if flags.get("verbose"):
             log.debug("%s", traceback.format_exc())
         return WRONG
 
 
-def _run(flags: dict[str, Any], console: Console) -> int:
+def _run(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.run import run as run_settings
 
-    return run_settings(settings(flags, flags.pop("config")), console)
+    return run_settings(settings(flags, flags.pop("config")), terminal)
 
 
-def _demo(flags: dict[str, Any], console: Console) -> int:
+def _demo(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.run import run as run_settings
     from pipelines.errors import UsageError
 
-    folder = Path(flags.pop("folder"))
+    named = flags.pop("folder")
+    if not named.strip():
+        raise UsageError("--folder is empty; name a folder, or leave it out (is a variable not set?)")
+    folder = Path(named)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}; choose another with --folder") from None
     places = {"output": "annotated.mp4", "jsonl": "frames.jsonl", "report": "report.json"}
     paths = {key: str(folder / name) for key, name in places.items()}
-    code = run_settings(settings({"sources": (str(FOLDER / "sample.mp4"),), **paths, **flags}, None), console)
+    code = run_settings(settings({"sources": (str(FOLDER / "sample.mp4"),), **paths, **flags}, None), terminal)
     if code == 0 and not flags.get("quiet"):
         for line in shots(Path(paths["jsonl"])):
-            print(line)
-        print(f"\nLook at {paths['output']}; every frame's labels are in {paths['jsonl']}, all figures in {paths['report']}.")
+            terminal.results.put(line)
+        terminal.results.put(
+            f"\nLook at {paths['output']}; every frame's labels are in {paths['jsonl']}, all figures in {paths['report']}."
+        )
     return code
 
 
@@ -83,15 +103,17 @@ def shots(jsonl: Path) -> list[str]:
     return lines
 
 
-def _doctor(flags: dict[str, Any], console: Console) -> int:
+def _doctor(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.doctor import doctor
 
-    return doctor(flags.pop("sources", []), flags)
+    terminal.results.require("doctor")
+    return doctor(flags.pop("sources", []), flags, terminal.results)
 
 
-def _bench(flags: dict[str, Any], console: Console) -> int:
+def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.bench import bench
 
     sources = tuple(flags.pop("sources")) or (str(FOLDER / "sample.mp4"),)
     frames, as_json = flags.pop("frames"), flags.pop("json")
-    return bench(settings({"sources": sources, "max_frames": frames, **flags}, None), console, as_json=as_json)
+    terminal.results.require("bench")
+    return bench(settings({"sources": sources, "max_frames": frames, **flags}, None), terminal.results, as_json=as_json)

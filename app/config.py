@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError
+from pipelines.gate import shown
+from pipelines.predict.models import PROBE
+from pipelines.sources.address import mistyped, with_credentials
+
+log = logging.getLogger("watchline.config")
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -40,6 +47,7 @@ class Settings:
     max_frames: int | None = None
     stride: int = 1
     max_fps: float | None = None
+    deinterlace: bool = False
     show: bool | None = None
     output: str | None = None
     jsonl: str | None = None
@@ -66,6 +74,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 POSITIVE = ("topk", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout", "read_timeout")
 NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
+FILES = ("model", "labels", "output", "jsonl", "report")
 MAX_BATCH = 128
 
 
@@ -74,9 +83,12 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
 
     :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
     """
-    values = dict(_from_yaml(Path(config), environ)) if config else {}
+    _check_file("config", config)
+    values = dict(_from_yaml(Path(config), environ)) if config is not None else {}
     if flags.get("sources"):
-        values.pop("streams", None)
+        given = values.pop("streams", None) or values.get("sources")
+        if given:
+            log.info("%d sources of %r are left out: those of the command line replace them", len(given), config)
     values.update(flags)
     result = Settings(**values, config=config)
     _check(result)
@@ -84,6 +96,8 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
 
 
 def _check(s: Settings) -> None:
+    for name in FILES:
+        _check_file(name, getattr(s, name))
     for name, allowed in CHOICES.items():
         value = getattr(s, name)
         if value not in allowed:
@@ -92,18 +106,36 @@ def _check(s: Settings) -> None:
         raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
     for name in POSITIVE:
         value = getattr(s, name)
-        if value is not None and not 0 < value < float("inf"):
+        _check_finite(name, value)
+        if value is not None and value <= 0:
             raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
     for name in NOT_NEGATIVE:
         value = getattr(s, name)
-        if value is not None and not 0 <= value < float("inf"):
+        _check_finite(name, value)
+        if value is not None and value < 0:
             raise UsageError(f"{_flag(name)} must be 0 or more, got {value}")
     if s.max_batch > MAX_BATCH:
         raise UsageError(f"--max-batch must be at most {MAX_BATCH}, got {s.max_batch}")
+    if s.model != PROBE and (s.probe_ms_per_batch or s.probe_ms_per_frame):
+        raise UsageError(f"--probe-ms-per-batch and --probe-ms-per-frame are for --model probe only, not for {s.model!r}")
+    if s.verbose and s.quiet:
+        raise UsageError("--verbose and --quiet exclude each other; leave one out")
     if s.precision == "int8":
         raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
     if not s.sources and not s.streams:
         raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
+
+
+def _check_file(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
+    if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
+        raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
+
+
+def _check_finite(name: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise UsageError(f"{_flag(name)} must be a finite number, got {value}")
 
 
 def _flag(name: str) -> str:
@@ -113,23 +145,39 @@ def _flag(name: str) -> str:
 def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """A name that stands twice in a map is an error: the second would silently replace the first."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[Any] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise UsageError(f"the config {str(path)!r} names {key.value!r} twice, again in line {line}; rename one")
+                seen.add(key.value if isinstance(key.value, str) else id(key))
+            return super().construct_mapping(node, deep)
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = _filled(yaml.load(path.read_text(encoding="utf-8"), Loader), environ, path)
     except OSError as error:
         raise UsageError(f"cannot read the config {str(path)!r}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see the README for an example") from None
     if not isinstance(content, dict):
-        raise UsageError(f"the config {str(path)!r} must be a map of settings, got {type(content).__name__}")
+        raise UsageError(f"the config {str(path)!r} must be a map of settings, e.g. {EXAMPLE}")
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
         if name == "source":
             name, value = "sources", [value] if isinstance(value, str) else value
         _known(str(key), name, path)
-        values[name] = _typed(str(key), name, _filled(value, environ, path), path)
+        if name in values:
+            raise UsageError(f"the config {str(path)!r} names {name.replace('_', '-')!r} twice; leave one out")
+        values[name] = _typed(str(key), name, value, path)
     return values
 
 
@@ -175,17 +223,35 @@ def _typed(key: str, name: str, value: Any, path: Path) -> Any:
     if isinstance(value, bool) and wanted is not bool:
         value = None
     if not isinstance(value, wanted):
-        raise UsageError(f"{key!r} in {str(path)!r} must be {kind.split(' ')[0]}")
+        raise UsageError(f"{key!r} in {str(path)!r} must be {KINDS[kind.split(' ')[0]]}")
     return value
 
 
+KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+EXAMPLE = "streams: {door: {source: rtsp://camera/door}}"
+ENTRIES = {"source", "user", "password"}
+
+
 def _streams(value: Any, path: Path) -> dict[str, str]:
-    example = "streams: {door: {source: rtsp://camera/door}}"
     if not isinstance(value, dict) or not value:
-        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {example}")
-    streams: dict[str, str] = {}
-    for name, entry in value.items():
-        if not isinstance(entry, dict) or set(entry) != {"source"} or not isinstance(entry["source"], str | int):
-            raise UsageError(f"stream {name!r} in {str(path)!r} must have one entry 'source', e.g. {example}")
-        streams[str(name)] = str(entry["source"])
-    return streams
+        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {EXAMPLE}")
+    return {str(name): _stream(entry, f"stream {str(name)!r} in {str(path)!r}") for name, entry in value.items()}
+
+
+def _stream(entry: Any, what: str) -> str:
+    """The source of one stream, with the user and password that stand beside it put into its address."""
+    if not isinstance(entry, dict) or "source" not in entry or not set(entry) <= ENTRIES:
+        raise UsageError(f"{what} must have an entry 'source', and may have 'user' and 'password', e.g. {EXAMPLE}")
+    if not all(isinstance(v, str | int) and not isinstance(v, bool) for v in entry.values()):
+        raise UsageError(f"the entries of {what} must be texts; quote them")
+    texts = {key: str(v) for key, v in entry.items()}
+    source, user, password = texts["source"], texts.get("user"), texts.get("password")
+    if user is None and password is None:
+        return source
+    if user is None:
+        raise UsageError(f"{what} has a password and no user; give 'user', too")
+    if not re.match(r"(?i)(rtsps?|https?)://[^@]+$", source):
+        raise UsageError(
+            f"{what} has a user beside a source that takes none; the source must be an rtsp:// or http:// address without one"
+        )
+    return with_credentials(source, user, password)

@@ -8,10 +8,12 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.gate import visible
 from pipelines.monitor import Glance, LatencyMonitor, StreamLedger
 
 MANY = 30
@@ -27,7 +29,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
-        text = " ".join(record.getMessage().splitlines())
+        text = visible(" ".join(record.getMessage().splitlines()))
         self._console.print(Text(text, style=style or ""), soft_wrap=True)
 
 
@@ -46,12 +48,14 @@ class RunScreen:
     """
 
     def __init__(self, console: Console, monitor: LatencyMonitor, *, quiet: bool) -> None:
+        self.console = console
         self._monitor = monitor
         self._on = console.is_terminal and not quiet
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        # Standard output is for JSON lines: rich would print them here, above the display.
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[fps]:.0f} fps"),
-            TimeRemainingColumn(), console=console, auto_refresh=False,
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[fps]:.0f} fps"), TimeRemainingColumn(), console=console, auto_refresh=False,
         )  # fmt: skip
         self._tasks: dict[str, Any] = {}
 
@@ -84,7 +88,7 @@ class RunScreen:
         if ledger.stream not in self._tasks:
             if len(self._tasks) >= MANY and glance.ended:
                 return
-            self._tasks[ledger.stream] = self._progress.add_task(ledger.stream, total=None, fps=0.0)
+            self._tasks[ledger.stream] = self._progress.add_task(escape(visible(ledger.stream)), total=None, fps=0.0)
         # A header that announces too few frames must not give 110 %.
         total = done if glance.ended else max(ledger.expected, done) if ledger.expected else None
         self._progress.update(self._tasks[ledger.stream], completed=done, total=total, fps=glance.fps)
@@ -103,7 +107,8 @@ def camera_table(cameras: Sequence[Glance]) -> Table:
         if c.silent_s is not None:
             state = f"[red]no signal {c.silent_s:.0f} s[/red]"
         times = ["-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms, *[c.camera_age_ms] * aged)]
-        table.add_row(Text(c.stream), state, f"{c.fps:.1f}", *times, *(str(n) for n in (c.shown, c.late, c.dropped, c.failed)))
+        counts = (str(n) for n in (c.shown, c.late, c.dropped, c.failed))
+        table.add_row(Text(visible(c.stream)), state, f"{c.fps:.1f}", *times, *counts)
     return table
 
 
@@ -111,7 +116,9 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
     """The lines that end a run: what was done, how fast, how late, what was lost and why, where to look."""
     streams = report["streams"]
     shown, captured = (sum(s[key] for s in streams.values()) for key in ("shown", "captured"))
-    lines = [f"{shown} of {captured} frames shown from {len(streams)} stream{'s' * (len(streams) != 1)}"]
+    began = sum(s["captured"] > 0 for s in streams.values())
+    of = f"{began} of " if began < len(streams) else ""
+    lines = [f"{shown} of {captured} frames shown from {of}{counted(len(streams), 'streams')}"]
     if report["throughput_fps"]:
         lines[0] += f", {report['throughput_fps']:.1f} frames/s"
     engine = report["engine"]
@@ -124,7 +131,12 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
         )
     lines += [line for name, s in streams.items() if (line := _camera_age(name, s))]
     lines += [line for name, s in streams.items() if (line := _losses(name, s))]
-    return lines + list(places)
+    return [*lines, *places]
+
+
+def counted(number: int, things: str) -> str:
+    """`1 outage`, `2 outages`."""
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
 def _camera_age(name: str, s: dict[str, Any]) -> str:
@@ -135,7 +147,8 @@ def _camera_age(name: str, s: dict[str, Any]) -> str:
 
 def _losses(name: str, s: dict[str, Any]) -> str:
     parts = [f"{n} dropped ({cause})" for cause, n in s["dropped"].items() if n]
-    parts += [f"{s[key]} {key.replace('_', ' ')}" for key in ("failed", "late", "decode_errors") if s[key]]
-    parts += [f"{len(s['outages'])} outages"] if s["outages"] else []
-    parts += [f"{s['packets']['lost']} packets lost"] if s["packets"] and s["packets"]["lost"] else []
+    parts += [f"{s[key]} {key}" for key in ("failed", "late") if s[key]]
+    parts += [counted(s["decode_errors"], "decode errors")] if s["decode_errors"] else []
+    parts += [counted(len(s["outages"]), "outages")] if s["outages"] else []
+    parts += [counted(s["packets"]["lost"], "packets") + " lost"] if s["packets"] and s["packets"]["lost"] else []
     return f"  {name}: {', '.join(parts)}" if parts else ""

@@ -16,10 +16,12 @@ from app.choose import cpu_name
 from app.config import Settings
 from app.machine import gpu_name, version
 from app.plan import plan
+from app.standard import Results
 from pipelines.errors import SourceError, WatchlineError
+from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.sinks.window import display_there
-from pipelines.sources.address import shown
+from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
@@ -27,18 +29,19 @@ CODECS = ("h264", "hevc", "av1", "vp9", "mjpeg", "mpeg4")
 PATIENCE_S = 15.0
 
 
-def doctor(sources: Sequence[str], camera: Mapping[str, Any]) -> int:
+def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
     """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu), ("gpu", _gpu), ("engines", _engines), ("models", _models), ("decoders", _decoders),
-        ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
+        ("protocols", _protocols), ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
     ]  # fmt: skip
     for name, check in checks:
-        print(f"{name:<10} {check()}")
+        results.put(f"{name:<10} {check()}")
     good = True
     for text in sources:
         answer, answered = _reach(text, camera)
-        print(f"{'source':<10} {shown(text)}: {answer}")
+        # An error names its address itself.
+        results.put(f"{'source':<10} {answer}" if shown(text) in answer else f"{'source':<10} {shown(text)}: {answer}")
         good &= answered
     return 0 if good else 1
 
@@ -81,6 +84,11 @@ def _decoders() -> str:
     import av
 
     return f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}: {', '.join(c for c in CODECS if c in av.codecs_available)}"
+
+
+def _protocols() -> str:
+    found = {there: [s for s in SCHEMES if speaks(s) == there] for there in (True, False)}
+    return ", ".join(["rtsp", "rtsps", *found[True]]) + (f"; not {', '.join(found[False])}" if found[False] else "")
 
 
 def _display() -> str:

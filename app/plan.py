@@ -12,10 +12,13 @@ from urllib.parse import urlsplit
 
 from app.config import Settings
 from pipelines.errors import UsageError
+from pipelines.files import try_to_write
+from pipelines.gate import shown, visible
 from pipelines.sinks.video import check_video_path
-from pipelines.sources.address import shown
+from pipelines.sources.address import mistyped
 from pipelines.sources.images import SUFFIXES as PICTURES
-from pipelines.sources.network import SCHEMES
+from pipelines.sources.images import animated
+from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.synthetic import Synthetic
 
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
@@ -27,8 +30,8 @@ VIDEOS = frozenset(
 )  # fmt: skip
 LISTS = (".txt", ".streams")
 ALLOWED = (
-    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt://, a device number, "
-    "/dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
+    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt:// where FFmpeg has it, "
+    "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
 MAX_NAME = 60
 
@@ -67,6 +70,8 @@ def _one(name: str, text: str) -> list[StreamPlan]:
 
 def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
     """The streams that one SOURCE means. `inside`: list files that are being read."""
+    if not text.strip():
+        raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
     if re.fullmatch(r"\d+", text):
         return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
     if re.fullmatch(r"/dev/video\d+", text):
@@ -89,14 +94,21 @@ def _address(text: str) -> StreamPlan:
     scheme = text.split("://")[0].lower()
     if scheme not in ("rtsp", "rtsps", *SCHEMES):
         raise UsageError(f"{shown(text)!r} is no source that is known; allowed: {ALLOWED}")
+    if scheme in SCHEMES and not speaks(scheme):
+        raise UsageError(f"{shown(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor")
     user, at, _ = text.split("://", 1)[1].rpartition("@")
     if not host or (at and any(c in user for c in "@#?/^ ")):
         raise UsageError(
             f"{shown(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
-            "(@ is %40, : is %3A, / is %2F, # is %23)"
+            "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a --config"
         )
-    name = "-".join(p for p in [host, *parts.path.split("/")] if p)
-    return StreamPlan(_tame(name), "rtsp" if scheme.startswith("rtsp") else "network", text)
+    if re.search(r"\s", text):
+        raise UsageError(f"{shown(text)!r} holds a blank, which no address has; take it away, or write %20 for it")
+    places = [p for p in parts.path.split("/") if p]
+    # The last part of an RTMP path is the key to the stream.
+    name = "-".join([host, *(places[:-1] if scheme.startswith("rtmp") else places)])
+    address = scheme + text[len(scheme) :]
+    return StreamPlan(_tame(name), "rtsp" if scheme.startswith("rtsp") else "network", address)
 
 
 def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
@@ -106,6 +118,9 @@ def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
         if not streams:
             raise UsageError(f"no videos or pictures in the folder {text!r}")
         return streams
+    meant = None if path.exists() else mistyped(text)
+    if meant is not None:
+        raise UsageError(f"{shown(text)!r} is neither a file that exists nor a valid address; write {shown(meant)!r}")
     if not path.exists() and glob.has_magic(text):
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)
@@ -114,23 +129,24 @@ def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
-    if path.suffix.lower() in PICTURES:
+    if path.suffix.lower() in PICTURES and not animated(path):
         return [StreamPlan(path.stem, "images", text, (path,))]
     return [StreamPlan(path.stem or path.name, "file", text)]
 
 
 def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
-    """Each video is a stream, all pictures together are one. Files of other kinds are passed over."""
+    """Each video or animation is a stream, all pictures together are one. Files of other kinds are passed over."""
     paths = list(paths)
-    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p.suffix.lower() in VIDEOS]
-    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES)
+    films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURES and animated(p))}
+    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p in films]
+    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES and p not in films)
     if pictures:
         streams.append(StreamPlan(name or "pictures", "images", str(pictures[0].parent), pictures, found=True))
     return streams
 
 
 def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
-    """One source a line; empty lines and lines that begin with # are passed over. Paths are relative to the list."""
+    """One source a line; empty lines and comments are passed over. Paths are relative to the list."""
     here = path.resolve()
     if here in inside:
         raise UsageError(f"the list {str(path)!r} contains itself")
@@ -140,13 +156,22 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
         raise UsageError(f"cannot read the list {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"the list {str(path)!r} is not UTF-8 text; it must name one source a line") from None
-    entries = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
     if not entries:
         raise UsageError(f"the list {str(path)!r} names no source")
     for entry in entries:
-        is_path = not re.match(r"\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", entry)
+        is_path = not re.match(r"\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", entry) and mistyped(entry) is None
         text = str(path.parent / entry) if is_path and not Path(entry).is_absolute() else entry
         yield from _expanded(text, inside | {here})
+
+
+def _without_comment(line: str, folder: Path) -> str:
+    """A line that begins with # is one; so is what follows a blank and #, unless a file has the whole for its name."""
+    if line.startswith("#"):
+        return ""
+    if "://" not in line and (folder / line).exists():
+        return line
+    return re.split(r"\s#", line)[0].strip()
 
 
 def _tame(name: str) -> str:
@@ -158,8 +183,8 @@ def _with_own_names(streams: list[StreamPlan]) -> list[StreamPlan]:
     taken: set[str] = set()
     result = []
     for stream in streams:
-        # A name that is no valid UTF-8 must not spoil JSON.
-        base = stream.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        # A name that is no valid UTF-8 must not spoil JSON, nor one with control characters the terminal.
+        base = visible(stream.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
         name, number = base, 1
         while name in taken:
             number += 1
@@ -196,8 +221,13 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
     """:raises UsageError: if an output has no folder, hits another one or a source, or cannot hold what goes in."""
     texts = [Path(p) for p in (settings.jsonl, settings.report) if p not in (None, "-")]
     for path in texts:
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise UsageError(f"cannot write {str(path)!r}: it must be a file in a folder that exists")
+        try:
+            try_to_write(path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"cannot write {str(path)!r}: {why}; give a file in a folder that exists and can be written"
+            ) from None
     videos = [s.output for s in streams if s.output is not None]
     for video in videos:
         check_video_path(video)

@@ -7,28 +7,30 @@ name look-up, a driver) is left behind after a while, with the outputs finished.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
-
-from rich.console import Console
 
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
-from app.work import DONE, FAILED, WRONG, Work
-from pipelines.errors import SinkError, SourceError, UsageError
-from pipelines.sinks.window import Window, display_there, require_display
-from pipelines.sources.address import shown
+from app.signals import Signals
+from app.standard import Results
+from app.terminal import Terminal
+from app.work import FAILED, WRONG, Work
+from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
+from pipelines.gate import hidden_in, visible
+from pipelines.sinks.display import Display, open_display
+from pipelines.sinks.rescue import before_exit
+from pipelines.sinks.window import Window
 from pipelines.sources.file import check_file
 from pipelines.sources.images import read_picture
 from pipelines.sources.webcam import check_device
@@ -38,35 +40,53 @@ log = logging.getLogger("watchline.run")
 REFRESH_S = 0.25
 PATIENCE_S = 2.5
 """After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+LISTED = 10
+"""Videos that are named at the end."""
 SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 
 
-def run(settings: Settings, console: Console) -> int:
+def run(settings: Settings, terminal: Terminal) -> int:
     """Run the settings to their end; the exit code.
 
     :raises UsageError: if it could not start.
     """
     streams = plan(settings)
-    window_size = _window_size(settings)
+    for flag, path in (("--jsonl -", settings.jsonl), ("--report -", settings.report)):
+        if path == "-":
+            terminal.results.require(flag)
+    with _display(settings) or contextlib.nullcontext() as display:
+        return _run(settings, terminal, streams, display)
+
+
+def _run(settings: Settings, terminal: Terminal, streams: Sequence[StreamPlan], display: Display | None) -> int:
     dead = check_sources(streams, settings)
     for name, error in dead.items():
         log.error("%s: %s", name, error)
     if len(dead) == len(streams):
         return WRONG
     sys.setswitchinterval(SWITCH_S)
-    window = Window("Watchline", [s.name for s in streams], screen=window_size) if window_size else None
-    work = Work(settings, streams, dead, window)
-    with RunScreen(console, work.monitor, quiet=settings.quiet) as screen, Signals(work.stop) as signals:
-        _wait(work, window, screen, signals)
-    return _finished(work, settings, console, signals)
+    window = Window("Watchline", [s.name for s in streams], screen=display.size) if display else None
+    work = Work(settings, streams, dead, window, terminal.results)
+    with terminal.signals.stopping(work.stop):
+        # Lines that go to the same terminal are the display.
+        quiet = settings.quiet or (settings.jsonl == "-" and terminal.results.isatty())
+        with RunScreen(terminal.console, work.monitor, quiet=quiet) as screen:
+            if window is None:
+                _wait(work, None, screen, terminal.signals)
+            else:
+                with before_exit(lambda: _rescue(work, window, settings, screen, terminal)):
+                    _wait(work, window, screen, terminal.signals)
+        return terminal.signals.code(_finished(work, settings, terminal))
 
 
-def _window_size(settings: Settings) -> tuple[int, int] | None:
-    """The screen's size if there is to be a window. By default there is, if there is a display and nothing else was asked."""
-    elsewhere = settings.output or settings.jsonl or settings.report
-    if settings.show or (settings.show is None and not elsewhere and display_there(os.environ)):
-        return require_display(os.environ)
+def _display(settings: Settings) -> Display | None:
+    """The display if there is to be a window. By default there is, if there is a display and nothing else was asked."""
+    if settings.show:
+        return open_display(os.environ)
+    if settings.show is None and not (settings.output or settings.jsonl or settings.report):
+        with contextlib.suppress(UsageError):
+            return open_display(os.environ)
     return None
 
 
@@ -97,31 +117,13 @@ def _check(stream: StreamPlan) -> None:
         read_picture(stream.pictures[0], threading.Event())
 
 
-class Signals:
-    """SIGINT and SIGTERM stop the run; a second one ends the process at once."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self.received: int | None = None
-        self.at_s = 0.0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._on)
-        return self
-
-    def _on(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            os._exit(128 + number)
-        self.received = number
-        self.at_s = time.monotonic()
-        self._stop()
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+def _join(work: Work, screen: RunScreen, signals: Signals) -> None:
+    """Until the work has ended after a stop, or hangs."""
+    assert work.stopped_s is not None
+    work.thread.join(max(work.stopped_s + PATIENCE_S - time.monotonic(), 0))
+    if work.thread.is_alive():
+        screen.__exit__()
+        _abandon(work, signals)
 
 
 def _wait(work: Work, window: Window | None, screen: RunScreen, signals: Signals) -> None:
@@ -149,7 +151,12 @@ def _look(work: Work, window: Window) -> bool:
         for ledger in work.monitor.ledgers:
             silent_s = ledger.glance().silent_s if ledger.live else None
             window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
-        event = window.refresh(0.02)
+        try:
+            event = window.refresh(0.02)
+        except Exception as error:
+            error.add_note("in the window")
+            work.fail(error)
+            event = "quit"
         if event == "pause":
             work.go.clear() if work.go.is_set() else work.go.set()
         if event != "quit":
@@ -159,59 +166,87 @@ def _look(work: Work, window: Window) -> bool:
     return False
 
 
+def _rescue(work: Work, window: Window, settings: Settings, screen: RunScreen, terminal: Terminal) -> None:
+    """Qt ends the process, since its display is gone: finish everything first. Thread: the main thread, within `exit`."""
+    code = FAILED
+    try:
+        window.lost()
+        work.fail(SinkError("the window's display is gone; the run has ended, its outputs are finished"))
+        _join(work, screen, terminal.signals)
+        screen.__exit__()
+        code = _finished(work, settings, terminal)
+    finally:
+        os._exit(code)
+
+
 def _abandon(work: Work, signals: Signals) -> None:
     """Something does not end: finish the outputs, say what hangs, and go."""
     log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
     closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
     closing.start()
     closing.join(0.3)
-    sys.stdout.flush()
     os._exit(128 + signals.received if signals.received else FAILED)
 
 
-def _finished(work: Work, settings: Settings, console: Console, signals: Signals) -> int:
-    code = _code(work, settings, signals)
+def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
+    code = _code(work, settings, terminal.signals)
     if work.monitor.ledgers or work.error is None:
         report = work.report()
-        if settings.report is not None:
-            code = _write_report(report, settings.report) or code
+        written = settings.report is not None and _write_report(report, settings.report, terminal.results)
+        if settings.report is not None and not written:
+            code = FAILED
         if not settings.quiet:
-            for line in summary(report, _places(work, settings)):
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            for line in summary(report, _places(work, settings, report=written)):
+                terminal.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
     return code
 
 
 def _code(work: Work, settings: Settings, signals: Signals) -> int:
     error = work.error
-    if signals.received is not None and not isinstance(error, SinkError):
+    if signals.received is not None:
         return 128 + signals.received
     if isinstance(error, UsageError):
         raise error
     if error is not None:
-        notes = "; ".join(getattr(error, "__notes__", []))
-        log.error("%s%s", shown(str(error)) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+        # Of what is no fault of the program the message says all.
+        notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
+        log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
         if settings.verbose:
             log.debug("%s", "".join(traceback.format_exception(error)))
         return FAILED
     return work.exit_code()
 
 
-def _write_report(report: dict[str, Any], path: str) -> int:
-    text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-        return DONE
+def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
+    """Write it, or say why not."""
+    text = _as_text(report, results.encoding if path == "-" else "utf-8")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if path == "-":
+            results.write(text)
+            results.flush()
+        else:
+            Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        log.error("cannot write the report %r: %s", path, error.strerror)
-        return FAILED
-    return DONE
+        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), error.strerror)
+        return False
+    return True
 
 
-def _places(work: Work, settings: Settings) -> list[str]:
-    videos = [str(s.output) for s in work.streams if s.output is not None and s.output.exists()]
-    places = [("annotated video", v) for v in videos[:10]]
-    places += [("JSON lines", settings.jsonl), ("report", settings.report)]  # type: ignore[list-item]
-    there = [(what, where) for what, where in places if where not in (None, "-") and Path(where).exists()]
-    return [f"{what}: {where}" for what, where in there]
+def _as_text(report: dict[str, Any], encoding: str) -> str:
+    """JSON, with its own escapes where the encoding cannot hold a name."""
+    for ascii_only in (False, True):
+        text = json.dumps(hidden_in(report), indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+        with contextlib.suppress(UnicodeEncodeError):
+            text.encode(encoding)
+            break
+    return text
+
+
+def _places(work: Work, settings: Settings, *, report: bool) -> list[str]:
+    """What this run wrote, and where. A file that was there before is not its result."""
+    videos = work.written()
+    lines = [f"annotated video: {video}" for video in videos[:LISTED]]
+    lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
+    lines += [f"not written, as it was before: {video}" for video in work.untouched()[:LISTED]]
+    lines += [f"JSON lines: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
+    return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from app import build
 from app.config import Settings
 from app.machine import machine, resident_mb
 from app.plan import StreamPlan
+from app.standard import Results
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, WatchlineError
+from pipelines.errors import SinkError, Stopped, WatchlineError
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
@@ -33,7 +35,7 @@ class Work:
     """The run itself, in a thread of its own: model, sinks, predictor, lanes."""
 
     def __init__(
-        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None
+        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None, results: Results
     ) -> None:
         self.monitor = LatencyMonitor(1e-3 * settings.budget_ms)
         self.error: BaseException | None = None
@@ -44,11 +46,15 @@ class Work:
         self.streams = [s for s in streams if s.name not in dead]
         self._dead = dead
         self._window = window
+        self._results = results
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._lanes: list[Lane] = []
         self._sinks: dict[str, list[Sink]] = {}
         self._log: Log | None = None
+        self._log_lost = False
+        self._videos_lost: set[str] = set()
+        self._videos: set[str] = set()
         self._model: build.Model | None = None
         self._crew: Crew | None = None
         self._decoders = 1
@@ -68,6 +74,11 @@ class Work:
         if self._model is not None:
             self._model.predictor.stop()
 
+    def fail(self, error: BaseException) -> None:
+        """Something that belongs to the run has failed outside of it: end with this error."""
+        self.error = self.error or error
+        self.stop()
+
     def finish_outputs(self) -> None:
         """Finish what can be finished while other threads may hang. The last resort."""
         closes = [lambda s=sink: s.close(False) for sinks in list(self._sinks.values()) for sink in sinks]
@@ -86,19 +97,25 @@ class Work:
     def _run(self) -> None:
         try:
             self._work()
+        except Stopped:
+            pass
         except BaseException as error:
-            self.error = error
+            self.error = self.error or error
 
     def _work(self) -> None:
-        self._model = model = build.make_model(self._settings, PredictorEvents(self.monitor.batch, self.stop))
+        stills = all(s.kind == "images" for s in self.streams)
+        events = PredictorEvents(self.monitor.batch, self.stop)
+        self._model = model = build.make_model(self._settings, events, stills=stills)
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
-        self._log = build.make_log(self._settings, sys.stdout)
+        self._log = build.make_log(self._settings, self._results)
         with ExitStack() as stack:
             if self._log is not None:
-                stack.callback(self._log.close)
+                stack.callback(self._close_log, self._log)
             stack.callback(self._close_sinks)
+            if self._window is not None or any(s.output is not None for s in self.streams):
+                build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
             self._ready_s = time.monotonic()
@@ -130,7 +147,8 @@ class Work:
             except IndexError:
                 return
             threading.current_thread().name = f"lane:{stream.name}"
-            self._run_lane(stream, crew, model)
+            if not self._pointless(stream):
+                self._run_lane(stream, crew, model)
 
     def _run_lane(self, stream: StreamPlan, crew: Crew, model: build.Model) -> None:
         lane = self._lane(stream, build.make_source(stream, self._settings, self._stop, threads=self._decoders), model)
@@ -141,6 +159,7 @@ class Work:
         live = source.live
         sinks = build.make_sinks(stream, live=live and stream.kind not in ("file", "images"))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
+        outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
         s = self._settings
         ledger = self.monitor.open(stream.name, live=live)
         lane = Lane(
@@ -152,17 +171,53 @@ class Work:
             self._lanes.append(lane)
         if self._stop.is_set():
             lane.stop()
+        if self._pointless(stream):
+            lane.abandon()
         return lane
+
+    def _lose_video(self, stream: StreamPlan) -> None:
+        """Its stream goes on where something else is wanted of it."""
+        self._videos_lost.add(stream.name)
+        self._abandon_pointless()
+
+    def _lose_log(self, error: SinkError) -> None:
+        """So do all streams: a pipe to `head` ends the run if it was all that was wanted."""
+        self._log_lost = True
+        self.monitor.fault(str(error))
+        self._abandon_pointless()
+
+    def _abandon_pointless(self) -> None:
+        pointless = {s.name for s in self.streams if self._pointless(s)}
+        with self._lock:
+            lanes = [lane for lane in self._lanes if lane.name in pointless]
+        for lane in lanes:
+            lane.abandon()
+
+    def _pointless(self, stream: StreamPlan) -> bool:
+        """Whether every output that was asked for of a stream has been lost."""
+        if not self._log_lost and stream.name not in self._videos_lost:
+            return False
+        log = self._log is not None and not self._log_lost
+        video = stream.output is not None and stream.name not in self._videos_lost
+        return not (log or video or self._window is not None or self._settings.report is not None)
 
     def _close_lane(self, lane: Lane) -> None:
         """A file's outputs are finished when it ends, not when the last of a thousand does."""
         with self._lock:
             sinks = self._sinks.pop(lane.name, [])
         for sink in sinks:
+            if sink.written:
+                self._videos.add(lane.name)
             try:
                 sink.close(lane.complete)
             except SinkError as error:
                 lane.ledger.fault(str(error))
+
+    def _close_log(self, lines: Log) -> None:
+        try:
+            lines.close()
+        except SinkError as error:
+            self.monitor.fault(str(error))
 
     def _close_sinks(self) -> None:
         for lane in self._lanes:
@@ -175,14 +230,29 @@ class Work:
         lanes = self._lanes
         if lanes and all(lane.error is not None and lane.ledger.captured == 0 for lane in lanes):
             return WRONG
-        faults = self._dead or any(lane.ledger.faults for lane in lanes)
+        faults = self._dead or self.monitor.faults or any(lane.ledger.faults for lane in lanes)
         return FAILED if faults else DONE
+
+    def written(self) -> list[Path]:
+        """The annotated videos that this run wrote."""
+        return [s.output for s in self.streams if s.output is not None and s.name in self._videos]
+
+    def untouched(self) -> list[Path]:
+        """Files in the places of those that it did not begin, which must not pass for its results."""
+        begun = self._videos | self._videos_lost
+        return [s.output for s in self.streams if s.output is not None and s.name not in begun and s.output.exists()]
+
+    def wrote_lines(self) -> bool:
+        """Whether there are JSON lines of this run."""
+        return self._log is not None and self._log.written > 0
 
     def report(self) -> dict[str, Any]:
         """The whole report."""
         report = self.monitor.report()
         for name, stream in report["streams"].items():
             stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
+        # Streams whose turn had not come when the run was stopped.
+        report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
             report["streams"][name] = empty_stream(message)
         engine = self._model.predictor.engine if self._model else None
@@ -203,8 +273,8 @@ class Work:
         return report
 
 
-def empty_stream(message: str) -> dict[str, Any]:
+def empty_stream(*faults: str) -> dict[str, Any]:
     """The report of a stream that never began."""
     ledger = LatencyMonitor(0.0).open("", live=False)
-    ledger.faults.append(message)
+    ledger.faults += faults
     return ledger.report() | {"live": False}

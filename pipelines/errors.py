@@ -34,6 +34,10 @@ class EngineError(WatchlineError):
     """The engine broke its contract: wrong number of rows, values that are not numbers."""
 
 
+class Stopped(Exception):
+    """What was being begun was told to stop before it was ready. No error: whoever told it knows why."""
+
+
 class Dropped(Exception):
     """The outcome of a frame that will not be shown; `cause` is one of the ledger's (see `frame.Cause`)."""
 

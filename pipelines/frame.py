@@ -84,6 +84,8 @@ class StreamInfo:
     duration_s: float | None = None
     sound: str | None = None
     """The file whose sound belongs to this stream."""
+    file: str | None = None
+    """The file's name where each picture is a file of its own: as short as tells it from the others of its stream."""
     camera_clock: CameraClock = "not compared"
     """Whether the camera's own times may be compared with this machine's wall clock, and why."""
 
@@ -100,6 +102,8 @@ class Capture:
     decoded_s: float
     info: StreamInfo
     corrupt: bool = False
+    interlaced: bool = False
+    """It shows two moments, one on every second line."""
     session: int = 0
     captured_s: float | None = None
     """When the camera took the picture, by the camera's own wall clock (seconds since 1970, UTC), where it says so."""

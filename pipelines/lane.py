@@ -4,27 +4,27 @@
     lane:NAME     inbox, in order, when answered -> overlay -> sinks -> screen -> ledger, log
 
 Every captured frame goes through the inbox with a future, also one that is dropped before any work: so everything that
-is written about a stream is in frame order. The end of a frame is in `Ends`, since the window may draw later.
+is written about a stream is in frame order. The end of a frame is in `ends.py`, since the window may draw later.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pipelines.channel import Closed
 from pipelines.crew import Crew
+from pipelines.ends import Ends
 from pipelines.errors import Dropped, SinkError, SourceError
 from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
 from pipelines.inbox import Inbox
 from pipelines.monitor import StreamLedger
-from pipelines.sinks.sink import Log, Screen, Sink
+from pipelines.sinks.sink import Log, Look, Screen, Sink
 from pipelines.sources.source import Source
 
 INBOX = 4096
@@ -55,9 +55,16 @@ class LaneOptions:
     max_frames: int | None = None
 
 
+def _nothing(*_: object) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where shown frames go. `render` is None where nobody looks at pictures. Owned by the app."""
+    """Where shown frames go. `render` is None where nobody looks at pictures. Owned by the app.
+
+    only_screen: no sink looks at pictures, so that only those are drawn on which the screen shows, when it shows them. (In
+    the lane, on every one, it cost a file of 320x240 a third of its 1700 frames/s.)
+    """
 
     sinks: Sequence[Sink] = ()
     screen: Screen | None = None
@@ -65,6 +72,11 @@ class Outputs:
     render: Render | None = None
     prepare: Callable[[], None] | None = None
     """Does in the lane's thread what would delay the first frame; called while the source is being opened."""
+    only_screen: bool = False
+    sink_lost: Callable[[], None] = _nothing
+    """Called when a sink has failed. The stream goes on without it, unless it is abandoned."""
+    log_lost: Callable[[SinkError], None] = _nothing
+    """Called when the log has failed, which belongs to all streams: they go on without it."""
 
 
 class Lane:
@@ -85,23 +97,30 @@ class Lane:
         self.name = name
         self.ledger = ledger
         self.complete = False
-        """The source came to its own end, and all of it was taken."""
+        """The source came to its own end, whole, and all of it was taken."""
         self.error: SourceError | None = None
         """What ended the source, if not its end."""
         self._source = source
         self._predictor = predictor
         self._outputs = outputs
+        self._sinks = list(outputs.sinks)
         self._options = options or LaneOptions()
         self._go = go
         self._clock = clock
         self._stop = threading.Event()
         self._inbox = Inbox(INBOX)
-        self._ends = Ends(ledger, outputs.log)
+        self._ends = Ends(ledger, outputs.log, outputs.log_lost)
         self._next_due_s: float | None = None
-        self._sink_failed = False
+        self._failures: set[str] = set()
+        self._wanted = True
 
     def stop(self) -> None:
         """End soon; what waits is dropped as `shutdown`. Any thread."""
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """Nobody wants this stream any more: end soon, and drop what was predicted, too. Any thread."""
+        self._wanted = False
         self._stop.set()
 
     def run(self, crew: Crew) -> None:
@@ -113,11 +132,24 @@ class Lane:
                 self._outputs.prepare()
             for frame, future in self._inbox:
                 self._end(frame, future)
+        except BaseException:
+            self._stop.set()
+            for frame, _ in self._inbox:
+                self._not_shown(Result(frame, "dropped", cause="shutdown"))
+            raise
         finally:
             self._stop.set()
             self._inbox.close()
             self.ledger.ended = True
         self._ends.wait()
+        self._see_what_came()
+
+    def _see_what_came(self) -> None:
+        """A stream that came and of which nothing was good has failed, though no frame was lost without a cause."""
+        ledger, bad = self.ledger, {"corrupt": self.ledger.dropped["corrupt"], "failed": self.ledger.failed}
+        if any(bad.values()) and not ledger.shown and not ledger.dropped["shutdown"]:
+            why = ", ".join(f"{n} {what}" for what, n in bad.items() if n)
+            ledger.fault(f"no frame of it could be shown: {why}")
 
     # Thread decode:NAME.
 
@@ -132,7 +164,7 @@ class Lane:
                     if frame.index + 1 == self._options.max_frames:
                         break
                 else:
-                    self.complete = not self._stop.is_set()
+                    self.complete = not self._stop.is_set() and not self.ledger.faults
         except SourceError as error:
             if not self._stop.is_set():
                 self.error = error
@@ -151,7 +183,7 @@ class Lane:
         return not self._stop.is_set()
 
     def _numbered(self, capture: Capture) -> Frame:
-        index = self.ledger.capture(capture.arrived_s)
+        index = self.ledger.capture(capture.arrived_s, interlaced=capture.interlaced)
         self.ledger.expected = capture.info.frames
         trace = Trace(capture.arrived_s, capture.decoded_s)
         return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace, capture.captured_s)
@@ -188,104 +220,67 @@ class Lane:
         except Dropped as dropped:
             result = Result(frame, "dropped", cause=dropped.cause)
         except Exception as error:
+            self._say_failure(frame, error)
             result = Result(frame, "failed", error=error)
-            self.ledger.once(f"failed {type(error).__name__}", f"frame {frame.index} failed: {error}")
         else:
-            if not self._sink_failed:
+            if self._wanted:
                 return self._show(frame, prediction)
             result = Result(frame, "dropped", cause="shutdown")
-        if frame.trace.taken_s is not None:
-            self._predictor.finish(frame)
-        frame.let_go()
+        return self._not_shown(result)
+
+    def _say_failure(self, frame: Frame, error: Exception) -> None:
+        """A fault for each kind of error, however many frames it costs."""
+        kind = type(error).__name__
+        if kind not in self._failures:
+            self._failures.add(kind)
+            self.ledger.fault(f"frame {frame.index} failed: {error}")
+
+    def _not_shown(self, result: Result) -> None:
+        if result.frame.trace.taken_s is not None:
+            self._predictor.finish(result.frame)
+        result.frame.let_go()
         self._ends.add(result)()
-        return None
 
     def _show(self, frame: Frame, prediction: Prediction) -> None:
         trace, outputs = frame.trace, self._outputs
-        result = Result(frame, "ok", prediction)
         try:
             trace.picked_s = self._clock()
-            picture = outputs.render(frame, prediction) if outputs.render else frame.picture
+            picture = frame.picture
+            if outputs.render and not outputs.only_screen:
+                picture = outputs.render(frame, prediction)
             trace.rendered_s = self._clock()
-            for sink in outputs.sinks:
-                sink.show(frame, picture)
+            self._hand_out(frame, picture)
             trace.shown_s = self._clock()
-        except SinkError as error:
-            self._ends.add(Result(frame, "failed", prediction, error=error))()
-            self.ledger.fault(str(error))
-            self._sink_failed = True
-            self._stop.set()
+        except Exception as error:
+            self._not_shown(Result(frame, "failed", prediction, error=error))
+            if not isinstance(error, SinkError):
+                raise
             return
-        finally:
-            self._predictor.finish(frame)
-        end = self._ends.add(result)
+        self._predictor.finish(frame)
+        end = self._ends.add(Result(frame, "ok", prediction))
         if outputs.screen is None:
-            end()
             frame.let_go()
+            end()
             return
+        look = self._later(frame, prediction) if outputs.only_screen else lambda: picture
         frame.let_go()
-        outputs.screen.offer(frame, picture, lambda drawn_s: end(drawn_s=drawn_s, skipped=drawn_s is None))
+        outputs.screen.offer(frame, look, lambda drawn_s: end(drawn_s=drawn_s, skipped=drawn_s is None))
 
+    def _later(self, frame: Frame, prediction: Prediction) -> Look:
+        """How the frame, which is let go now, will look if it is drawn."""
+        kept, render = replace(frame), self._outputs.render
+        return lambda: render(kept, prediction) if render else kept.picture
 
-class Ends:
-    """The ends of one stream's frames, in frame order, whoever brings them about: lane or window.
-
-    A frame has ended when its ledger entry and its log line are written.
-    """
-
-    def __init__(self, ledger: StreamLedger, log: Log | None) -> None:
-        self._ledger = ledger
-        self._log = log
-        self._open: deque[_End] = deque()
-        self._changed = threading.Condition()
-
-    def add(self, result: Result) -> _End:
-        """A frame whose end will come: call what is returned."""
-        end = _End(self, result)
-        with self._changed:
-            self._open.append(end)
-        return end
-
-    def flush(self) -> None:
-        """Write what has ended, up to the first that has not.
-
-        :raises SinkError: if the log cannot be written; whoever waits for the end is woken all the same.
-        """
-        error: SinkError | None = None
-        with self._changed:
-            while self._open and self._open[0].done:
-                end = self._open.popleft()
-                self._ledger.end(end.result, skipped_by_window=end.skipped)
-                try:
-                    if self._log is not None:
-                        self._log.write(end.result)
-                except SinkError as caught:
-                    error = error or caught
-            self._changed.notify_all()
-        if error is not None:
-            raise error
-
-    def wait(self) -> None:
-        """Until every frame that was added has ended."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._open)
-
-
-class _End:
-    """The open end of one frame."""
-
-    def __init__(self, ends: Ends, result: Result) -> None:
-        self.result = result
-        self.done = False
-        self.skipped = False
-        self._ends = ends
-
-    def __call__(self, *, drawn_s: float | None = None, skipped: bool = False) -> None:
-        if drawn_s is not None:
-            self.result.frame.trace.shown_s = drawn_s
-        self.skipped = skipped
-        self.done = True
-        self._ends.flush()
+    def _hand_out(self, frame: Frame, picture: Picture) -> None:
+        """:raises SinkError: if a sink fails; it gets no further frame."""
+        for sink in self._sinks:
+            try:
+                sink.show(frame, picture)
+            except SinkError as error:
+                self._sinks.remove(sink)
+                self.ledger.fault(str(error))
+                self._outputs.sink_lost()
+                raise
 
 
 def _dropped(frame: Frame, cause: Cause) -> Future[Prediction]:

@@ -105,6 +105,8 @@ class StreamLedger:
         self.late = 0
         self.decode_errors = 0
         self.window_skipped = 0
+        self.interlaced = 0
+        """Captured frames that show two moments."""
         self.faults: list[str] = []
         """What was lost of the source or its outputs: any makes the run end with 1."""
         self.ended = False
@@ -128,10 +130,11 @@ class StreamLedger:
 
     # What happens to frames.
 
-    def capture(self, arrived_s: float) -> int:
+    def capture(self, arrived_s: float, *, interlaced: bool = False) -> int:
         """A frame was captured; returns its index."""
         with self._lock:
             self._first_s = arrived_s if self._first_s is None else self._first_s
+            self.interlaced += interlaced
             self.captured += 1
             return self.captured - 1
 
@@ -183,6 +186,8 @@ class StreamLedger:
 
     def fault(self, message: str) -> None:
         with self._lock:
+            if message in self.faults:
+                return  # a truncated file that is looped says so at every turn
             self.faults.append(message)
         log.error("%s: %s", self.stream, message)
 
@@ -240,6 +245,7 @@ class StreamLedger:
                 "late": self.late,
                 "decode_errors": self.decode_errors,
                 "window_skipped": self.window_skipped,
+                "interlaced": self.interlaced,
                 "reconnects": sum(o.seconds is not None for o in self._outages),
                 "outages": [self._outage(o) for o in self._outages],
                 "fps": _rate(self.shown, self._first_s, self._last_s),
@@ -283,6 +289,8 @@ class LatencyMonitor:
 
     def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget_s = budget_s
+        self.faults: list[str] = []
+        """What was lost of what belongs to all streams: any makes the run end with 1."""
         self._clock = clock
         self._ledgers: dict[str, StreamLedger] = {}
         self._device = _Device()
@@ -304,6 +312,12 @@ class LatencyMonitor:
             d.busy_s += seconds
             d.since_s = now - seconds if d.since_s is None else d.since_s
             d.until_s = now
+
+    def fault(self, message: str) -> None:
+        """Something was lost that belongs to all streams."""
+        with self._lock:
+            self.faults.append(message)
+        log.error("%s", message)
 
     @property
     def ledgers(self) -> list[StreamLedger]:
@@ -332,6 +346,7 @@ class LatencyMonitor:
             "throughput_fps": _rate(sum(ledger.shown for ledger in ledgers), first, last),
             "queue_wait_ms": {"p50": queue["p50"], "p99": queue["p99"]},
             "device": {"use": round(min(busy, 1.0), 4)},
+            "errors": list(self.faults),
         }
 
 

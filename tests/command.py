@@ -74,10 +74,12 @@ def finished(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None 
 
 
 @contextlib.contextmanager
-def running(*args: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """The installed command, running; killed at the end if it still does."""
+def running(
+    *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """The installed command, running in a process group of its own; killed at the end if it still does."""
     process = subprocess.Popen(
-        [str(WATCHLINE), *args], cwd=cwd, env=environ(), text=True,
+        [str(WATCHLINE), *args], cwd=cwd, env=env or environ(), text=True, process_group=0,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.command import WATCHLINE, Demo, finished
+from tests.display import Environ, start_xvfb, without_display
 from tests.media import numbered
 from tests.sockets import Traffic, traffic
+from tests.system import need
 
 GRACE_S = 1.0
 """How long a thread or process that is about to end may still need."""
@@ -75,6 +77,19 @@ def demo(first_use: Traffic, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """`watchline demo`, run once in an empty folder."""
     folder = tmp_path_factory.mktemp("demo")
     return Demo(folder, finished("demo", cwd=folder))
+
+
+@pytest.fixture(scope="session")
+def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
+    """An environment with a display, whose frame buffer is the file XVFB_SCREEN."""
+    need("Xvfb", "xdotool")
+    folder = tmp_path_factory.mktemp("xvfb")
+    server, name = start_xvfb(folder, "-noreset")
+    try:
+        yield without_display(DISPLAY=name, XVFB_SCREEN=str(folder / "Xvfb_screen0"))
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from pipelines.errors import Dropped, SinkError
 from pipelines.frame import Capture, Frame, Label, Picture, Prediction, Result, StreamInfo
+from pipelines.sinks.sink import Look
 from pipelines.sources.source import Watch
 from tests.media import grey, level
 
@@ -169,8 +170,8 @@ class Board:
         self.offers: list[tuple[int, Callable[[float | None], None]]] = []
         self._changed = threading.Condition()
 
-    def offer(self, frame: Frame, picture: Picture, ended: Callable[[float | None], None]) -> None:
-        assert picture.y.shape == (4, 4)
+    def offer(self, frame: Frame, look: Look, ended: Callable[[float | None], None]) -> None:
+        assert look().y.shape == (4, 4)
         with self._changed:
             self.offers.append((frame.index, ended))
             self._changed.notify_all()

@@ -48,24 +48,22 @@ def raised(kind: type[BaseException], abort: Aborted, body: Callable[[Crew], Non
     return caught.value
 
 
-def test_a_thread_that_is_about_to_start_is_waited_for(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of the crew starts another one while the others are waited for."""
-    starting, joined, done = threading.Event(), threading.Event(), []
+def test_leaving_waits_for_a_thread_that_is_only_being_started(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the list yet, or in it and not alive yet: in neither state may it be passed over."""
+    start = threading.Thread.start
+    began, ended = threading.Event(), []
 
-    class Slow(threading.Thread):
-        def start(self) -> None:
-            if self.name == "second":
-                starting.set()
-                joined.wait(0.2)  # so long the others wait already
-            super().start()
+    def slowly(thread: threading.Thread) -> None:
+        if thread.name == "late":
+            began.set()
+            abort.event.wait(0.2)  # the main thread goes on to wait for all
+        start(thread)
 
-    monkeypatch.setattr(threading, "Thread", Slow)
-    crew = Crew(abort)
-    crew.start("first", lambda: crew.start("second", lambda: done.append(joined.wait(0.3))))
-    assert starting.wait(10)
-    crew.join()
-    joined.set()
-    assert done == [False]
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    with Crew(abort) as crew:
+        crew.start("first", lambda: crew.start("late", lambda: ended.append(abort.event.wait(0.2))))
+        assert began.wait(10)
+    assert ended == [False]
 
 
 def test_leaving_waits_for_every_thread(abort: Aborted) -> None:
@@ -180,3 +178,25 @@ def test_join_may_be_called_before_leaving(abort: Aborted) -> None:
         crew.join()
         assert crew.alive() == []
         crew.start("another", lambda: None)
+
+
+def test_a_thread_that_is_being_started_is_waited_for(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crew's thread starts another one and ends, while the crew waits for all."""
+    begun, joined, ended = threading.Event(), threading.Event(), threading.Event()
+    true_start, too_early = threading.Thread.start, []
+
+    def slow_start(thread: threading.Thread) -> None:
+        if thread.name == "second":
+            begun.set()
+            too_early.append(joined.wait(0.2))
+        true_start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slow_start)
+    crew = Crew(abort)
+    starter = threading.Thread(target=lambda: crew.start("second", ended.set), name="starter")
+    starter.start()
+    assert begun.wait(10)
+    crew.join()
+    joined.set()
+    starter.join()
+    assert (too_early, ended.is_set()) == ([False], True)

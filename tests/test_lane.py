@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 
 from pipelines.crew import Crew
 from pipelines.errors import SinkError, SourceError
-from pipelines.frame import CAUSES, Capture, Frame, Picture, Prediction, Result
+from pipelines.frame import CAUSES, NOTHING, Capture, Frame, Picture, Prediction, Result
 from pipelines.lane import Lane, LaneOptions, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.sinks.sink import Look
 from pipelines.sources.file import FileSource
 from pipelines.sources.pace import Loop, Realtime
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
@@ -42,7 +44,11 @@ class Made:
         self.ledger: StreamLedger = LatencyMonitor(0.05).open("door", live=source.live)
         self.sink = Shelf()
         self.log = log or Lines()
-        outputs = Outputs([self.sink] if sinks is None else sinks, screen, self.log, render)
+        self.lost: list[str] = []
+        outputs = Outputs(
+            [self.sink] if sinks is None else sinks, screen, self.log, render,
+            sink_lost=lambda: self.lost.append("sink"), log_lost=lambda error: self.lost.append(str(error)),
+        )  # fmt: skip
         self.lane = Lane("door", source, self.predictor, outputs, self.ledger, options, go=go)
 
     def run(self) -> Made:
@@ -162,7 +168,7 @@ def test_what_drawing_needs_is_made_in_the_lane_s_thread_before_the_first_pictur
         done.append(f"picture {frame.index}")
         return frame.picture
 
-    made.lane._outputs = Outputs([made.sink], None, made.log, render, prepare)
+    made.lane._outputs = replace(made.lane._outputs, render=render, prepare=prepare)
     made.run()
     assert done == ["lane:door", "picture 0", "picture 1", "picture 2"]
 
@@ -176,7 +182,28 @@ def test_drops_failures_and_cancellations_are_in_the_log_in_their_place() -> Non
     assert made.sink.shown == [0, 5, 8, 9]
     errors = [r.error for r in made.log.results if r.status == "failed"]
     assert [str(e) for e in errors] == ["bad frame 2", "bad frame 7"]
+    assert made.ledger.faults == ["frame 2 failed: bad frame 2"], "one fault for each kind of error"
     assert made.lane.complete
+
+
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    [
+        (["corrupt", "corrupt"], ["no frame of it could be shown: 2 corrupt"]),
+        (["failed", "corrupt"], ["frame 0 failed: bad frame 0", "no frame of it could be shown: 1 corrupt, 1 failed"]),
+        (["corrupt", "ok"], []),
+        (["corrupt", "dropped:shutdown"], []),
+        (["dropped:overload", "dropped:deadline"], []),
+    ],
+)
+def test_a_stream_of_which_nothing_was_good_has_failed(how: list[str], fault: list[str]) -> None:
+    captures = [capture(k, corrupt=h == "corrupt") for k, h in enumerate(how)]
+    assert Made(Scripted(captures), lambda frame: how[frame.index]).run().ledger.faults == fault
+
+
+def test_what_was_left_out_on_purpose_is_no_failure() -> None:
+    made = Made(Scripted([capture(1), capture(2)]), lambda frame: "dropped:skipped").run()
+    assert made.ledger.faults == []
 
 
 def test_corrupt_frames_never_reach_the_predictor() -> None:
@@ -269,9 +296,10 @@ def test_an_error_of_the_overlay_comes_out_with_its_thread_s_name_and_ends_the_s
     with pytest.raises(KeyError) as caught:
         made.run()
     assert caught.value.__notes__ == ["in thread lane:door"]
-    assert made.sink.shown == [0, 1]
+    assert ends(made)[:3] == ["ok", "ok", "failed"]
+    assert set(ends(made)[3:]) <= {"shutdown"}
     assert made.source.closed_in == "decode:door"
-    assert 2 in made.predictor.finished
+    made.balanced()
 
 
 def test_a_predictor_that_is_gone_comes_out() -> None:
@@ -285,30 +313,48 @@ def test_a_predictor_that_is_gone_comes_out() -> None:
         pass
 
 
-def test_a_sink_that_fails_ends_only_its_stream_and_is_one_fault() -> None:
-    made = Made(Scripted(clip(10), wait=True), lambda frame: "later")
+def test_a_sink_that_fails_is_one_fault_and_the_others_go_on() -> None:
+    made = Made(Scripted(clip(10)))
     broken, good = Shelf(fails=3), Shelf()
-    made.lane._outputs = Outputs([good, broken], None, made.log, None)
+    made.lane._sinks = [broken, good]
+    made.run()
+    assert broken.shown == [0, 1, 2]
+    assert broken.refused == 1, "a broken output is not written to again"
+    assert good.shown == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert ends(made) == ["ok"] * 3 + ["failed"] + ["ok"] * 6
+    assert made.ledger.faults == ["disk full: out.mp4"]
+    assert made.lost == ["sink"]
+    assert made.lane.complete
+
+
+def test_a_stream_that_nobody_wants_any_more_drops_what_is_left() -> None:
+    made = Made(Scripted(clip(10), wait=True), lambda frame: "later", sinks=[Shelf(fails=3)])
+    made.lane._outputs = replace(made.lane._outputs, sink_lost=made.lane.abandon)
     with made.running():
         made.predictor.until_waiting(10)
         for k in range(10):
             made.predictor.answer(k)
-    assert broken.shown == [0, 1, 2]
-    assert broken.refused == 1, "a broken output is not written to again"
     assert ends(made) == ["ok"] * 3 + ["failed"] + ["shutdown"] * 6
     assert made.ledger.faults == ["disk full: out.mp4"]
     assert not made.lane.complete
 
 
-def test_a_log_that_fails_ends_the_run() -> None:
+def test_a_log_that_fails_is_told_once_and_the_stream_goes_on() -> None:
+    made = Made(Scripted(clip(10)), log=Lines(_refuse(4)))
+    with Crew(made.lane.stop) as crew:
+        crew.start("lane:door", lambda: made.lane.run(crew))
+    assert made.lost == ["disk full: out.jsonl"]
+    assert made.log.indices == list(range(5))
+    assert made.sink.shown == list(range(10))
+    assert (made.ledger.captured, made.ledger.shown, made.ledger.in_flight) == (10, 10, 0)
+
+
+def _refuse(index: int) -> Callable[[Result], None]:
     def refuse(result: Result) -> None:
-        if result.frame.index == 4:
+        if result.frame.index == index:
             raise SinkError("disk full: out.jsonl")
 
-    made = Made(Scripted(clip(10), wait=True), log=Lines(refuse))
-    with pytest.raises(SinkError, match=r"out\.jsonl") as caught, made.running():
-        pass
-    assert caught.value.__notes__ == ["in thread lane:door"]
+    return refuse
 
 
 # The screen, which draws when it likes.
@@ -352,20 +398,49 @@ def test_a_dropped_frame_waits_for_the_draw_of_the_one_before_it() -> None:
         board.offers[1][1](None)
 
 
-def test_a_draw_whose_line_cannot_be_written_leaves_nobody_waiting() -> None:
-    def refuse(result: Result) -> None:
-        if result.frame.index == 0:
-            raise SinkError("disk full: out.jsonl")
+class Glass:
+    """A screen that shows every third picture."""
 
+    def __init__(self) -> None:
+        self.shown: list[Picture] = []
+
+    def offer(self, frame: Frame, look: Look, ended: Callable[[float | None], None]) -> None:
+        assert frame.picture is NOTHING, "the lane keeps nothing"
+        if frame.index % 3 == 0:
+            self.shown.append(look())
+        ended(time.monotonic() if frame.index % 3 == 0 else None)
+
+
+@pytest.mark.parametrize("only_screen", [True, False])
+def test_pictures_that_only_the_screen_looks_at_are_drawn_on_when_it_shows_them(only_screen: bool) -> None:
+    drawn: list[int] = []
+
+    def render(frame: Frame, prediction: Prediction) -> Picture:
+        drawn.append(frame.index)
+        assert frame.picture.y[0, 0] == prediction.labels[0].id == level(frame.index)
+        return Picture(frame.picture.y + 1, frame.picture.u, frame.picture.v)
+
+    glass = Glass()
+    made = Made(Scripted(clip()), screen=glass, render=render)
+    made.lane._outputs = replace(made.lane._outputs, only_screen=only_screen)
+    made.run()
+    assert drawn == (list(range(0, 10, 3)) if only_screen else list(range(10)))
+    assert [p.y[0, 0] for p in glass.shown] == [level(k) + 1 for k in range(0, 10, 3)]
+    assert ends(made) == ["ok"] * 10
+    assert made.ledger.window_skipped == 6
+
+
+def test_a_draw_whose_line_cannot_be_written_leaves_nobody_waiting() -> None:
     board = Board()
-    made = Made(Scripted(clip(3)), screen=board, log=Lines(refuse))
-    with made.running():
+    made = Made(Scripted(clip(3)), screen=board, log=Lines(_refuse(0)))
+    with Crew(made.lane.stop) as crew:
+        crew.start("lane:door", lambda: made.lane.run(crew))
         board.until(3)
-        board.offers[1][1](time.monotonic())
-        board.offers[2][1](time.monotonic())
-        with pytest.raises(SinkError):
-            board.offers[0][1](time.monotonic())
-    assert made.log.indices == [0, 1, 2]
+        for k in (1, 2, 0):
+            board.offers[k][1](time.monotonic())
+    assert made.lost == ["disk full: out.jsonl"]
+    assert made.log.indices == [0]
+    assert made.ledger.shown == 3
 
 
 # Stops, in every phase.

@@ -20,6 +20,7 @@ from tests.system import need
 
 pytestmark = pytest.mark.timeout(90)
 Line = dict[str, Any]
+PASSWORD = "p@s#s:w/%^!"
 CLIENTS = pytest.mark.parametrize("client", ["native", "ffmpeg"])
 
 
@@ -125,3 +126,22 @@ def test_a_model_slower_than_the_camera_drops_frames_and_never_grows_old() -> No
     ages = [line["latency_ms"]["total"] for line in done.lines if _shown(line)]
     assert len(ages) >= 4
     assert max(ages) < 500
+
+
+@pytest.mark.parametrize(("auth", "client"), [("digest", "native"), ("basic", "native"), ("digest", "ffmpeg")])
+def test_a_password_that_is_given_apart_arrives_as_it_is(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auth: Any, client: str
+) -> None:
+    need("gst-rtsp-server")
+    config = tmp_path / "config.yaml"
+    args = ("run", "--config", str(config), *PROBE, "--rtsp-client", client, "--max-frames", "5", "-v")
+    with RtspServer({"cam": Play(clip, sound=False)}, user="viewer", password=PASSWORD, auth=auth) as server:
+        source = server.url("cam", credentials=False)
+        config.write_text(f"streams: {{door: {{source: '{source}', user: viewer, password: '${{DOOR}}'}}}}\n")
+        monkeypatch.setenv("DOOR", PASSWORD)
+        done = watchline(*args)
+        monkeypatch.setenv("DOOR", "n0tit")
+        wrong = watchline(*args)
+    assert done.code == 0, done.err
+    assert (wrong.code, "401" in wrong.err) == (2, True)
+    assert PASSWORD not in done.err + done.out

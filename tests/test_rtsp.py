@@ -72,7 +72,7 @@ class TestTheClient:
         assert stream["packets"]["lost"] == 1
         assert stream["packets"]["received"] > 50
         assert stream["dropped"]["corrupt"] > 0
-        assert "1 packets lost" in done.err
+        assert "1 packet lost" in done.err
 
 
 def _played(*, marks: Any = "last", leave_out: int = -1) -> bytes:

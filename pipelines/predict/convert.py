@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import warnings
 from contextlib import redirect_stderr
@@ -32,7 +33,7 @@ def from_network(network: Network) -> Any:
             else:
                 model = ov.convert_model(network.module, example_input=example, input=[batch, 3, spec.height, spec.width])
     except Exception as error:
-        raise UsageError(f"OpenVINO cannot convert this network ({_first(error)}); use --engine torch") from error
+        raise UsageError(f"OpenVINO cannot convert this network ({_reason(error)}); use --engine torch") from error
     return with_uint8_input(model, spec)
 
 
@@ -41,12 +42,15 @@ def from_onnx(name: ModelName) -> tuple[Any, InputSpec, int | None]:
 
     :raises UsageError: if it cannot be read or is no classifier of pictures.
     """
-    ov = import_openvino()
+    import_openvino()
+    from openvino.frontend import FrontEndManager
 
+    # Asked for by name: of a file that is none `read_model` tries every format, and each prints what it thinks of it.
+    reader = FrontEndManager().load_by_framework("onnx")
     try:
-        model = ov.Core().read_model(str(name.path))
+        model = reader.convert(reader.load(str(name.path)))
     except Exception as error:
-        raise UsageError(f"{name.text!r} is not a readable ONNX model: {_first(error)}") from error
+        raise UsageError(f"{name.text!r} is not an ONNX model that OpenVINO reads: {_reason(error)}") from error
     shape = model.input(0).partial_shape if len(model.inputs) == 1 else None
     if shape is None or shape.rank.is_dynamic or len(shape) != 4 or any(shape[k].is_dynamic for k in (2, 3)):
         raise UsageError(f"{name.text!r} must have one input of shape (batch, 3, height, width), got {model.inputs}")
@@ -97,11 +101,28 @@ def _check_output(model: Any) -> None:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write .xml and .bin, in full precision: what precision runs is chosen when it is compiled."""
+    """Write .xml and .bin, in full precision: what precision runs is chosen when it is compiled.
+
+    :raises OSError: if they cannot be written.
+    """
     ov = import_openvino()
 
-    ov.save_model(model, str(path), compress_to_fp16=False)
+    try:
+        ov.save_model(model, str(path), compress_to_fp16=False)
+    except RuntimeError as error:
+        # It only says "iostream error": what the system says is found out by writing.
+        _write_as_much(path.with_suffix(".bin"))
+        raise OSError(errno.EIO, _reason(error), str(path)) from error
 
 
-def _first(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _write_as_much(path: Path) -> None:
+    """:raises OSError: if no more can be written behind the end of a file that was broken off."""
+    with path.open("ab") as file:
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+
+
+def _reason(error: BaseException) -> str:
+    """What is said behind the names of OpenVINO's own files, in its last line."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

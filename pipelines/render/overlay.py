@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -79,12 +79,12 @@ class Overlay:
         self._pool = PlanePool()
         self._painter = TextPainter()
 
-    def prepare(self, names: Iterable[str] = ()) -> None:
-        """Do now what would delay the first frame: find fonts for `names`, and 30 ms for OpenCV's font in this thread.
+    def prepare(self) -> None:
+        """Do now what would delay the first frame: OpenCV's font takes 30 ms for its first use in a thread.
 
-        Thread: the lane's, before its first frame.
+        Thread: the lane's, before its first frame. Fonts are the process's affair: see `text.find_fonts`.
         """
-        self._painter.prepare(names)
+        self._painter.number_width("0", 16, 400)
 
     def render(self, frame: Frame, prediction: Prediction, box: Box | None = None) -> Picture:
         """A new picture, upright and of even size, with what is known of the frame drawn on it.

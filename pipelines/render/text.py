@@ -6,8 +6,9 @@ by Pillow with an installed font: shaped where raqm and FriBiDi are there, else 
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
 from pipelines.frame import Plane
-from pipelines.render.builtin import builtin_has, builtin_width, draw_builtin
+from pipelines.render.builtin import builtin_width, draw_builtin
 from pipelines.render.fonts import INSTALLED, FontIndex
 from pipelines.render.runs import MISSING, Run, clean, clusters, is_rtl, split_runs
 
@@ -39,6 +40,29 @@ def line_height(size: int) -> int:
     return ascent(size) + ceil(0.36 * size)
 
 
+def find_fonts(
+    texts: Iterable[str],
+    limit_s: float,
+    keep_on: Callable[[], bool] = lambda: True,
+    *,
+    fonts: FontIndex = INSTALLED,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Find the fonts for all texts that will be drawn, before the first frame: a search reads fonts for up to 2 s, for
+    which a live frame would wait. From then on none is read. False: not all of them within `limit_s`, or a stop.
+    """
+    end_s = clock() + limit_s
+    fonts.read(True)
+    try:
+        for text in texts:
+            if clock() > end_s or not keep_on():
+                return False
+            split_runs(clean(text), fonts)
+    finally:
+        fonts.read(False)
+    return True
+
+
 class TextPainter:
     """Draws lines of text and keeps the masks. Thread: one, the lane's (fonts are not shared between threads)."""
 
@@ -51,12 +75,6 @@ class TextPainter:
         self._bytes = 0
         self._widths: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._loaded: dict[tuple[Path, int], ImageFont.FreeTypeFont] = {}
-
-    def prepare(self, texts: Iterable[str]) -> None:
-        """Find the fonts for `texts` now: a search reads fonts for up to 2 s, which no live frame should wait for."""
-        builtin_has("é")
-        for text in texts:
-            split_runs(clean(text), self._fonts)
 
     def mask(self, text: str, size: int, weight: int = 400, *, max_width: int = 1 << 14) -> Plane:
         """Alpha (line_height(size), w <= max_width) uint8 of a line, shortened with "…" where it is too wide.

@@ -14,6 +14,7 @@ import re
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import NamedTuple
 
 from pipelines.errors import UsageError
 
+TRIES, AGAIN_S = 4, 0.1
+"""For a server that hangs up."""
 ANSWER_S = 2.0
 """A server on this machine answers in a millisecond; one behind a network that swallows packets never does."""
 COOKIE = b"MIT-MAGIC-COOKIE-1"
@@ -41,20 +44,56 @@ def display_there(environ: Mapping[str, str]) -> bool:
     return True
 
 
-def require_display(environ: Mapping[str, str]) -> Size:
-    """(width, height) of the screen on which windows open. `environ`: the process's environment.
+class Display:
+    """A display on which windows can be opened, with a connection of our own, which `close` ends.
+
+    It is held until the window has had its time: an X server without clients starts anew (Xvfb, as xvfb-run starts it,
+    does), and if it has just lost the one that only asked, it may refuse Qt's connection, and Qt aborts: 1 start of 20 or so.
+    """
+
+    def __init__(self, size: Size, server: socket.socket | None) -> None:
+        self.size = size
+        """(width, height) of the screen."""
+        self._server = server
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def open_display(environ: Mapping[str, str]) -> Display:
+    """The display that windows open on. `environ`: the process's environment.
 
     :raises UsageError: if there is no display that OpenCV can use.
     """
     try:
-        size = _ask_server(environ) if sys.platform.startswith("linux") else (1280, 720)
-        _check_toolkit()
+        display = _ask_server(environ) if sys.platform.startswith("linux") else Display((1280, 720), None)
+        try:
+            _check_toolkit()
+        except BaseException:
+            display.close()
+            raise
     except _NoDisplayError as trouble:
         raise UsageError(f"--show needs a display: {trouble}; leave --show out, or start it under xvfb-run") from None
-    return size
+    return display
 
 
-def _ask_server(environ: Mapping[str, str]) -> Size:
+def require_display(environ: Mapping[str, str]) -> Size:
+    """The size of the display that `open_display` would open.
+
+    :raises UsageError: as there.
+    """
+    with open_display(environ) as display:
+        return display.size
+
+
+def _ask_server(environ: Mapping[str, str]) -> Display:
     name = environ.get("DISPLAY", "")
     if not name:
         raise _NoDisplayError(
@@ -65,12 +104,23 @@ def _ask_server(environ: Mapping[str, str]) -> Size:
     platform = environ.get("QT_QPA_PLATFORM", "")
     if platform and not any(part.startswith("xcb") for part in platform.split(";")):
         raise _NoDisplayError(f"QT_QPA_PLATFORM={platform} keeps DISPLAY from being used (OpenCV brings only xcb)")
-    place = _parse(name)
     try:
-        with _connect(place) as server:
-            return _handshake(server, name, _cookie(server, place, environ))
+        return _connected(_parse(name), name, environ)
     except (OSError, EOFError, OverflowError, UnicodeError, struct.error) as error:
         raise _NoDisplayError(f"nothing answers at DISPLAY={name} ({error})") from None
+
+
+def _connected(place: _Place, name: str, environ: Mapping[str, str], tries: int = TRIES) -> Display:
+    server = _connect(place)
+    try:
+        return Display(_handshake(server, name, _cookie(server, place, environ)), server)
+    except BaseException as error:
+        server.close()
+        if tries == 1 or not isinstance(error, EOFError | ConnectionError):
+            raise
+    # A server whose last client has just left starts anew, and hangs up on who comes at that moment.
+    time.sleep(AGAIN_S)
+    return _connected(place, name, environ, tries - 1)
 
 
 class _Place(NamedTuple):

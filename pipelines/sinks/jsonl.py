@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError
 from pipelines.frame import Result
+from pipelines.gate import hidden
 
 FLUSH_S = 0.5
 """Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
 
 
+class Text(Protocol):
+    """What is needed of a text stream."""
+
+    def write(self, text: str, /) -> int: ...
+    def flush(self) -> None: ...
+
+
 class JsonLines:
     """Writes to a file, or to an open text stream, which is then flushed after every line and left open."""
 
-    def __init__(self, target: Path | TextIO) -> None:
+    def __init__(self, target: Path | Text) -> None:
+        self.written = 0
         self._target = target
-        self._file: TextIO | None = None
+        self._file: Text | None = None
         self._lock = threading.Lock()
         self._flushed_s = 0.0
         self._broken = False
 
     def write(self, result: Result) -> None:
+        if self._broken:
+            return
         line = as_json(result)
         with self._lock:
             if self._broken:
@@ -38,11 +50,12 @@ class JsonLines:
                 if not isinstance(self._target, Path) or now - self._flushed_s > FLUSH_S:
                     file.flush()
                     self._flushed_s = now
+                self.written += 1
             except OSError as error:
                 self._broken = True
                 raise self._explained(error) from error
 
-    def _opened(self) -> TextIO:
+    def _opened(self) -> Text:
         if self._file is None:
             self._file = self._target.open("w", encoding="utf-8") if isinstance(self._target, Path) else self._target
         return self._file
@@ -55,7 +68,7 @@ class JsonLines:
         with self._lock:
             file, self._file = self._file, None
             try:
-                if file is not None and isinstance(self._target, Path):
+                if isinstance(file, io.TextIOBase) and isinstance(self._target, Path):
                     file.close()
                 elif file is not None and not self._broken:
                     file.flush()
@@ -64,7 +77,7 @@ class JsonLines:
                     raise self._explained(error) from error
 
 
-def _write(file: TextIO, line: dict[str, Any]) -> None:
+def _write(file: Text, line: dict[str, Any]) -> None:
     separators = (",", ":")
     try:
         file.write(json.dumps(line, ensure_ascii=False, separators=separators) + "\n")
@@ -86,12 +99,14 @@ def as_json(result: Result) -> dict[str, Any]:
         "shown_s": None if trace.shown_s is None or result.status != "ok" else round(trace.shown_s, 6),
         "status": result.status,
     }
+    if frame.info.file is not None:
+        line["file"] = frame.info.file
     if frame.captured_s is not None:
         line["captured_at"] = utc(frame.captured_s)
     if result.status == "dropped":
         return line | {"cause": result.cause}
     if result.status == "failed":
-        return line | {"error": f"{type(result.error).__name__}: {result.error}"}
+        return line | {"error": hidden(f"{type(result.error).__name__}: {result.error}")}
     assert result.prediction is not None
     return line | {
         "labels": [{"id": k.id, "name": k.name, "p": round(k.p, 5)} for k in result.prediction.labels],

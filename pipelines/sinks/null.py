@@ -8,6 +8,8 @@ from pipelines.frame import Frame, Picture
 class NullSink:
     """Accepts every picture."""
 
+    written = 0
+
     def show(self, frame: Frame, picture: Picture) -> None:
         """Nothing to do."""
 

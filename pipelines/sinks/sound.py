@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from fractions import Fraction
+from itertools import chain, islice
 
 import av
 from av.audio.stream import AudioStream
@@ -16,12 +16,13 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
+from pipelines.files import file_address
+from pipelines.packets import demuxed
+from pipelines.sinks.trial import PACKETS, SUFFIXES, add_track, holds
+
 log = logging.getLogger("watchline.sinks.sound")
 
 _Timed = tuple[Fraction, "Packet[AudioStream]"]
-
-# What MPEG-TS has a stream type for: FFmpeg gives no answer for this container (not even H.264 is in its list).
-_TS_CODECS = frozenset({"aac", "aac_latm", "ac3", "dca", "eac3", "mp2", "mp2float", "mp3", "mp3float", "opus"})
 
 # Kept of what lies before the first picture: decoders need the codec's priming (AAC 21-48 ms, Opus 80 ms).
 _PRIMING_S = Fraction(1, 10)
@@ -39,7 +40,7 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
     """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
     try:
         origin_s = first_picture_s(path)
-        source = av.open(path)
+        source = _opened(path)
     except (OSError, av.FFmpegError, ValueError) as error:
         log.warning("the sound of %s is left out: %s", path, reason(error))
         return None
@@ -47,38 +48,42 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
     if not isinstance(stream, AudioStream):
         source.close()
         return None
-    if not _allowed(stream, output):
-        name = stream.codec_context.name if stream.codec_context else "its codec"
-        log.warning("the sound of %s is left out: %s cannot go into %s", path, name, output.format.name)
-        source.close()
-        return None
-    return Sound(path, source, stream, output, origin_s)
+    reader = _Reader(path, source, stream, -origin_s, output.format.name)
+    first = reader.first
+    if first and holds(output.format.name, output.container_options, stream, first):
+        return Sound(reader, output, add_track(output, stream, first[0]))
+    if first:
+        log.warning("the sound of %s is left out: %s", path, _refusal(stream, first, output.format.name))
+    reader.close()
+    return None
+
+
+def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: str) -> str:
+    """Why a sound cannot go in there, and where it could."""
+    codec = stream.codec_context.name if stream.codec_context else "its codec"
+    others = [suffix for name, suffix in SUFFIXES.items() if name != format and holds(name, {}, stream, first)]
+    advice = f"; {' or '.join(others)} would hold it" if others else ", nor into any other video that can be written"
+    return f"{codec} cannot be copied into {SUFFIXES[format]}{advice}"
+
+
+def _opened(path: str) -> InputContainer:
+    """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
+    return av.open(file_address(path), options={"protocol_whitelist": "file,crypto,data"})
 
 
 class Sound:
-    """Copies one audio stream into `output`, moved so that the source's first picture (`origin_s`) is at nought.
+    """Copies what a reader gives into a track of `output`.
 
-    Owned by the video file that it goes into, used under its lock; keeps `source` open until it is closed. A source
-    that breaks off ends the sound, with one log line, never the video.
+    Owned by the video file that it goes into, used under its lock. A source that breaks off ends the sound, with one log
+    line, never the video.
     """
 
-    def __init__(
-        self, path: str, source: InputContainer, stream: AudioStream, output: OutputContainer, origin_s: Fraction
-    ) -> None:
-        self._path = path
-        self._source = source
+    def __init__(self, reader: _Reader, output: OutputContainer, track: AudioStream) -> None:
+        self._reader = reader
         self._output = output
-        self._track = output.add_stream_from_template(stream)
-        # Elsewhere a long step is a true gap in the sound.
-        self._ahead_s = _AHEAD_S if Flags.ts_discont in Flags(source.format.flags) else None
-        for other in source.streams:
-            if other is not stream:
-                other.discard = Discard.all
-        self._packets = self._demux(stream, -origin_s, _unwrapped(stream, output))
+        self._track = track
+        self._packets = iter(reader)
         self._next = next(self._packets, None)
-        if self._next is not None and self._next[1].has_sidedata("new_extradata"):
-            # The header of the output is written before the muxer sees the first packet.
-            self._track.codec_context.extradata = bytes(self._next[1].get_sidedata("new_extradata"))
 
     def copy(self, until_s: Fraction | None) -> None:
         """Copy what begins before `until_s`, time since the first picture; None: all that is left.
@@ -94,6 +99,37 @@ class Sound:
     def close(self) -> None:
         """Let the source go. Closing twice is fine."""
         self._next = None
+        self._reader.close()
+
+
+class _Reader:
+    """The packets of one audio stream, moved so that the source's first picture is at nought (by `shift_s`).
+
+    Keeps `source` open until it is closed. `format`: what the packets are for.
+    """
+
+    def __init__(self, path: str, source: InputContainer, stream: AudioStream, shift_s: Fraction, format: str) -> None:
+        self._path = path
+        self._source = source
+        # Elsewhere a long step is a true gap in the sound.
+        self._ahead_s = _AHEAD_S if Flags.ts_discont in Flags(source.format.flags) else None
+        for other in source.streams:
+            if other is not stream:
+                other.discard = Discard.all
+        self._packets = self._demux(stream, shift_s, _unwrapped(stream, format))
+        self._head = list(islice(self._packets, PACKETS))
+
+    @property
+    def first(self) -> list[Packet[AudioStream]]:
+        """The first packets, which are still to come."""
+        return [packet for _, packet in self._head]
+
+    def __iter__(self) -> Iterator[_Timed]:
+        """All packets with their time since the first picture. Only once."""
+        return chain(self._head, self._packets)
+
+    def close(self) -> None:
+        """Let the source go. Closing twice is fine."""
         self._packets.close()
         self._source.close()
 
@@ -103,7 +139,7 @@ class Sound:
         """Packets with their time since the first picture, pts and dts moved accordingly, dts never going back."""
         end_s: Fraction | None = None
         try:
-            for packet in self._source.demux(stream):
+            for packet in demuxed(self._source, stream):
                 if not packet.size or packet.pts is None:
                     continue
                 tick_s = packet.time_base
@@ -131,13 +167,13 @@ def first_picture_s(path: str) -> Fraction:
 
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
-    with av.open(path) as source:
+    with _opened(path) as source:
         stream = _shown_stream(source)
         if stream is None:
             return Fraction(0)
         times: list[int] = []
         key: int | None = None
-        for count, packet in enumerate(source.demux(stream)):
+        for count, packet in enumerate(demuxed(source, stream)):
             if packet.pts is None:
                 continue
             key = packet.pts if key is None and packet.is_keyframe else key
@@ -158,29 +194,14 @@ def _shown_stream(source: InputContainer) -> VideoStream | None:
     return best if isinstance(best, VideoStream) and best in streams else next(iter(streams), None)
 
 
-def _allowed(stream: AudioStream, output: OutputContainer) -> bool:
-    """Whether the container takes the codec: a trial header says it (mov lists Opus and then refuses it)."""
-    if stream.codec_context is None:
-        return False
-    if output.format.name == "mpegts":
-        return stream.codec_context.name in _TS_CODECS
-    try:
-        with av.open(io.BytesIO(), "w", format=output.format.name) as trial:
-            trial.add_stream_from_template(stream)
-            trial.start_encoding()
-    except (av.FFmpegError, ValueError):
-        return False
-    return True
-
-
-def _unwrapped(stream: AudioStream, output: OutputContainer) -> BitStreamFilterContext | None:
+def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | None:
     """AAC from MPEG-TS has a header (ADTS) on each packet, which has to come off in other containers.
 
     FFmpeg's muxers put this filter in by themselves; the mp4 muxer of PyAV 18.1 refuses such packets instead.
     """
     codec = stream.codec_context
-    wrapped = codec.name == "aac" and not codec.extradata_size
-    return BitStreamFilterContext("aac_adtstoasc", stream) if wrapped and output.format.name != "mpegts" else None
+    wrapped = codec is not None and codec.name == "aac" and not codec.extradata_size
+    return BitStreamFilterContext("aac_adtstoasc", stream) if wrapped and format != "mpegts" else None
 
 
 def reason(error: BaseException) -> str:

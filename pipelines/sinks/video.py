@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +18,7 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError
+from pipelines.files import file_address, try_to_write
 from pipelines.frame import Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.letterbox import Letterbox, as_frame
@@ -150,8 +148,7 @@ class _Encoding:
         self._next_key = 0
         self._first_dts: int | None = None
         self._session = frame.session
-        # "file:" takes the name as it stands: colons, percent signs, a leading dash.
-        self._output = av.open(f"file:{path}", "w", format=name, container_options=_muxing(name, options.live, tick_s))
+        self._output = av.open(file_address(path), "w", format=name, container_options=_muxing(name, options.live, tick_s))
         self._video = _add_video(self._output, options, frame, first, tick_s)
         sound = None if options.live else frame.info.sound
         self._sound: Sound | None = open_sound(sound, self._output) if sound else None
@@ -280,21 +277,7 @@ def check_video_path(path: Path) -> None:
     if "libx264" not in av.codecs_available:
         raise UsageError(f"cannot write video to {path}: this FFmpeg has no libx264; install PyAV from PyPI")
     try:
-        _try_to_write(path)
+        try_to_write(path, regular=True)
     except (OSError, ValueError) as error:
         advice = "give a file in a folder that exists and can be written"
         raise UsageError(f"cannot write video to {path}: {reason(error)}; {advice}") from error
-
-
-def _try_to_write(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        # Whether a file can be made there is only known by making one: it has no name, or another one for a moment.
-        with tempfile.TemporaryFile(dir=path.parent):
-            return
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    os.close(os.open(path, os.O_WRONLY))

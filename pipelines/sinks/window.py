@@ -18,6 +18,7 @@ import cv2
 from pipelines.frame import Frame, Picture
 from pipelines.sinks.display import display_there, mend_toolkit, require_display
 from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
+from pipelines.sinks.sink import Look
 
 __all__ = ["Window", "WindowEvent", "display_there", "require_display"]
 
@@ -50,7 +51,7 @@ class Window:
         *,
         screen: Size = (1280, 720),
     ) -> None:
-        """streams: their tiles' order; others get a tile when they appear. screen: what `require_display` said."""
+        """streams: their tiles' order; others get a tile when they appear. screen: its size."""
         self._title = title
         self._clock = clock
         self._screen = screen
@@ -59,18 +60,20 @@ class Window:
         self._fitted = False
         self._rest_until = 0.0
         self._changed = threading.Condition()
-        self._mail: dict[str, tuple[Picture, Ended]] = {}
+        self._mail: dict[str, tuple[Look, Ended]] = {}
+        self._drawing: list[Ended] = []
+        """Of those that are being drawn."""
         self._notes = dict.fromkeys(streams, "")
         self._closed = False
 
-    def offer(self, frame: Frame, picture: Picture, ended: Ended) -> None:
+    def offer(self, frame: Frame, look: Look, ended: Ended) -> None:
         """Leave a picture for the next draw. Never blocks; see `Screen`."""
         with self._changed:
             if self._closed:
                 displaced: Ended | None = ended
             else:
                 displaced = self._mail[frame.stream][1] if frame.stream in self._mail else None
-                self._mail[frame.stream] = picture, ended
+                self._mail[frame.stream] = look, ended
                 self._changed.notify()
         if displaced is not None:
             displaced(None)
@@ -103,12 +106,18 @@ class Window:
                 cv2.pollKey()
         self._shut()
 
+    def lost(self) -> None:
+        """The display is gone: what was not drawn ends with None, and nothing is asked of the window any more."""
+        self._sized = None
+        self._shut()
+
     def _shut(self) -> None:
         with self._changed:
             self._closed = True
-            left = list(self._mail.values())
+            left = [*self._drawing, *(ended for _, ended in self._mail.values())]
             self._mail.clear()
-        for _, ended in left:
+            self._drawing.clear()
+        for ended in left:
             ended(None)
 
     def _step(self, end: float) -> tuple[bool, WindowEvent]:
@@ -116,12 +125,14 @@ class Window:
         mail, notes = self._take(end)
         drawn: float | None = None
         began = time.thread_time()
+        self._drawing = [ended for _, ended in mail.values()]
         try:
             self._draw(mail, notes)
             key = cv2.pollKey()  # here Qt paints
             drawn = self._clock()
         finally:
-            for _, ended in mail.values():
+            drawing, self._drawing = self._drawing, []
+            for ended in drawing:
                 ended(drawn)
         if mail and drawn is not None:
             self._rest_until = drawn + min(REST * (time.thread_time() - began), REST_S)
@@ -130,7 +141,7 @@ class Window:
             return bool(mail), "quit"
         return bool(mail), KEYS.get(key, "nothing")
 
-    def _take(self, end: float) -> tuple[dict[str, tuple[Picture, Ended]], dict[str, str]]:
+    def _take(self, end: float) -> tuple[dict[str, tuple[Look, Ended]], dict[str, str]]:
         """The waiting pictures, if any comes before the next pump and drawing is allowed; and all notes."""
         now = self._clock()
         pump = min(now + PUMP_S, end)
@@ -145,12 +156,13 @@ class Window:
             mail, self._mail = self._mail, {}
             return mail, dict(self._notes)
 
-    def _draw(self, mail: dict[str, tuple[Picture, Ended]], notes: dict[str, str]) -> None:
+    def _draw(self, mail: dict[str, tuple[Look, Ended]], notes: dict[str, str]) -> None:
         for stream, text in notes.items():
             self._mosaic.note(stream, text)
-        for stream, (picture, _) in mail.items():
+        pictures = {stream: look() for stream, (look, _) in mail.items()}
+        for stream, picture in pictures.items():
             self._mosaic.show(stream, picture)
-        self._fit(next((picture for picture, _ in mail.values()), None))
+        self._fit(next(iter(pictures.values()), None))
         if self._mosaic.draw():
             cv2.imshow(self._title, self._mosaic.canvas)
 

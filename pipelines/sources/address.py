@@ -1,40 +1,38 @@
-"""Addresses as people may see them: without passwords."""
+"""Addresses of cameras and servers: who asks, and what people may see of them."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote
 
 from pipelines.errors import SourceError
+from pipelines.gate import shown
 
-SECRET = re.compile(r"(?i)(pass|pwd|token|secret|auth|key|sig|user|account)")
+__all__ = ["about", "mistyped", "shown", "with_credentials"]
+
+_SLIP = re.compile(r"(?is)[^\w/.]*(rtsps?|https?|tcp|udp|rtmps?|srt)\s*(?:[:;]\s*[/\\]*|[/\\]{2,})\s*(.*)")
+_NO_SCHEME = re.compile(r"(?s)[^\w/.]*([^\s/:@]+\s*:.*@.*)")
+_AROUND = " \t\r\n\"'<>"
 
 
-def shown(address: str) -> str:
-    """The address without what it may carry in secret: user, password, and the values of telling query fields."""
-    if "://" not in address:
-        return address
-    scheme, rest = address.split("://", 1)
-    if "@" in rest:
-        # Up to the last @: a raw @ or / in a password must not leave half of it behind.
-        rest = "***@" + rest.rsplit("@", 1)[1]
-    try:
-        parts = urlsplit(f"{scheme}://{rest}")
-    except ValueError:
-        return f"{scheme}://***"
-    fields = []
-    for pair in parts.query.split("&") if parts.query else []:
-        name, sep, value = pair.partition("=")
-        fields.append(name + sep + ("***" if value and SECRET.search(name) else value))
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, "&".join(fields), ""))
+def mistyped(text: str) -> str | None:
+    """What was probably meant, if a text that is no address looks like one: a blank before it, `rtsp:/`, `rtsp//`, or
+    `user:password@host`. None if it does not."""
+    slip = _SLIP.fullmatch(text)
+    if slip:
+        return f"{slip[1].lower()}://{slip[2].strip(_AROUND)}"
+    bare = _NO_SCHEME.fullmatch(text)
+    return f"rtsp://{bare[1].strip(_AROUND)}" if bare else None
+
+
+def with_credentials(address: str, user: str, password: str | None) -> str:
+    """The address with a user and a password that are given as they are, whatever signs they hold."""
+    scheme, _, rest = address.partition("://")
+    who = quote(user, safe="") + (f":{quote(password, safe='')}" if password is not None else "")
+    return f"{scheme}://{who}@{rest}"
 
 
 def about(name: str, error: SourceError) -> SourceError:
     """The same error, with what it is about before it."""
     error.args = (f"{name}: {error}",)
     return error
-
-
-def without(address: str, text: str) -> str:
-    """`text` (an error message of a library) with every form of the address replaced by what may be seen."""
-    return text.replace(address, shown(address)) if "://" in address else text

@@ -18,15 +18,22 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
+from pipelines.sources import bounds
 from pipelines.sources.coded.look import Look
 from pipelines.sources.coded.seen import NOTHING, Seen
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
+from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
 another one, and have renewed the whole picture by then."""
+
+
+NO_FRAME_THREADS = ("hevc",)
+"""Decoders of which a thread waits for ever for a picture that a broken stream never gives (FFmpeg 8.1, with output_corrupt).
+Nothing can interrupt that. Threads for the rows of a picture they may have."""
 
 
 @dataclass(slots=True)
@@ -119,9 +126,11 @@ class PictureDecoder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp."""
-        context.thread_type = ThreadType.SLICE if threads == 1 else ThreadType.AUTO
+        whole = threads > 1 and context.name not in NO_FRAME_THREADS
+        context.thread_type = ThreadType.AUTO if whole else ThreadType.SLICE
         context.thread_count = threads
         context.copy_opaque = True
+        context.options = {**context.options, **bounds.pixels(bounds.VIDEO_PIXELS)}
         # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
         # pictures is alive, which may send its next key picture later than the read limit.
         context.flags |= Flags.output_corrupt
@@ -169,15 +178,19 @@ class PictureDecoder:
             self._newest = max(self._newest, made_by)
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
             self.last_s = self._clock()
+            pts_s = self._timeline.seconds(frame.pts, frame.dts, late=late)
             yield Capture(
-                picture, self._timeline.seconds(frame.pts, late=late), arrived_s, self.last_s, self._info, corrupt,
-                captured_s=captured_s,
+                picture, pts_s, arrived_s, self.last_s, self._info, corrupt,
+                interlaced=frame.interlaced_frame, captured_s=captured_s,
             )  # fmt: skip
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:
             return self._context.decode(packet)
-        except (av.error.InvalidDataError, av.error.PatchWelcomeError, av.error.BugError) as error:
+        except av.error.DecoderNotFoundError:
+            raise
+        except av.error.FFmpegError as error:
+            # Whatever it calls it: invalid data, out of memory (see `bounds`), not implemented, a bug of its own.
             self._trust.damaged(self._index)
             self._watch.decode_error(f"a packet could not be decoded ({error.strerror})")
             return []
@@ -196,7 +209,7 @@ def decoded(
     gaps: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Capture]:
-    """Decode a stream's packets. The packets' iterator may raise; what is inside the decoder is then lost.
+    """Decode a stream's packets. Where their iterator raises, what is inside the decoder comes out before the error does.
 
     packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
     silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
@@ -204,9 +217,9 @@ def decoded(
 
     :raises SourceError: after `silence_s`.
     """
-    decoder = PictureDecoder(stream.codec_context, watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
+    decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
     asked_s = clock()
-    for packet in packets:
+    for packet in _to_the_last(packets, stream):
         if stop.is_set():
             return
         arrived_s = clock()
@@ -221,9 +234,30 @@ def decoded(
             raise SourceError(f"no picture for {silence_s:g} s")
 
 
+def _to_the_last(packets: Iterable[Packet], stream: VideoStream) -> Iterator[Packet]:
+    """The packets, and at their end one that empties the decoder, also where they break off."""
+    packet: Packet | None = None
+    try:
+        for packet in packets:
+            yield packet
+    except (av.error.FFmpegError, OSError):
+        yield _empty(stream)
+        raise
+    if packet is not None and packet.size:
+        yield _empty(stream)
+
+
+def _empty(stream: VideoStream) -> Packet:
+    packet = Packet()
+    packet.stream = stream
+    return packet
+
+
 def stream_info(stream: VideoStream, sound: str | None = None) -> StreamInfo:
     """What the container says of the stream."""
     rate = stream.average_rate or stream.guessed_rate
+    if rate and stream.guessed_rate and stream.container.format.name == "avi":
+        rate = min(rate, stream.guessed_rate)  # its header may count fields, or packets without anything in them
     duration_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
     return StreamInfo(
         time_base=Fraction(stream.time_base) if stream.time_base else None,

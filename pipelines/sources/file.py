@@ -6,22 +6,36 @@ import os
 import select
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from av.container import InputContainer
+from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
-from pipelines.frame import Capture
+from pipelines.files import file_address
+from pipelines.frame import Capture, StreamInfo
+from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.opening import Limits, file_address, opened
+from pipelines.sources.extent import Extent, without_index
+from pipelines.sources.opening import Limits, opened
+from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
 UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "rtsp", "flv", "hls")
 """Formats whose clock may be set or may start anew in the middle."""
+UNTIMED = ("avi",)
+"""Formats that count packets, in the order of decoding, and know no time of presentation."""
+SEVERAL = ("hls", "concat", "dash", "image2", "imf")
+"""Formats that only name other files."""
+UNFRAMED = ("mpegts", "mpeg", "mjpeg", "jpeg_pipe")
+"""Formats of which FFmpeg gives out half a picture as if it were whole; many a decoder does not mind."""
+LOSSY = ("mpegts",)
+"""Formats in which a flagged packet may also be one that was lost on the way."""
 POLL_S = 0.05
 
 
@@ -36,34 +50,70 @@ class FileSource:
         self._limits = limits or Limits()
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        check_playlist(self.path)
         with ExitStack() as stack:
             pipe = _pipe(self.path, stop, self._limits.open_s)
             if pipe is not None:
                 stack.enter_context(pipe)
-            container, stream = stack.enter_context(
-                opened(file_address(self.path), stop=stop, limits=self._limits, options=LOCAL, file=pipe)
-            )
+            extent = Extent(self.path) if self.path.is_file() else None
+            container, stream = stack.enter_context(_opened(self.path, stop, self._limits, pipe))
+            if pipe is not None:
+                pipe.limit_s = self._limits.read_s
+            if is_one_of(container, SEVERAL):
+                extent = None
             sound = str(self.path) if pipe is None and container.streams.audio else None
             info = stream_info(stream, sound)
-            timeline = Timeline(info, leaps=indexed(container))
-            packets = container.demux(stream)
+            packets = demuxed(container, stream) if extent is None else extent.within(demuxed(container, stream))
+            unframed = is_one_of(container, UNFRAMED)
             empty = True
             for capture in decoded(
-                packets, stream, stop=stop, watch=watch, info=info, timeline=timeline, threads=self._threads
-            ):
+                packets, stream, stop=stop, watch=watch, info=info, timeline=timeline(info, container),
+                threads=self._threads, gaps=lambda: unframed and extent is not None and extent.torn,
+            ):  # fmt: skip
                 empty = False
                 yield capture
-            if empty and not stop.is_set():
-                raise SourceError(f"cannot read {str(self.path)!r}: no picture in it", permanent=True)
+            if stop.is_set():
+                return
+            lost = extent.lost(lossy=is_one_of(container, LOSSY)) if extent is not None else None
+            if empty:
+                why = f", and it {lost}" if lost else ""
+                raise SourceError(f"cannot read {str(self.path)!r}: no picture in it{why}", permanent=True)
+            if lost:
+                watch.fault(f"{str(self.path)!r} {lost}")
 
 
-LOCAL = {"protocol_whitelist": "file,crypto,data,pipe"}
-"""A playlist on the disk may name other files on the disk, nothing on the network."""
+LOCAL = {"protocol_whitelist": "file,crypto,data"}
+"""What a playlist on the disk may lead to (see `playlist`)."""
 
 
-def indexed(container: InputContainer) -> bool:
-    """Whether the container keeps an index of true times."""
-    return not any(name in UNINDEXED for name in container.format.name.split(","))
+def is_one_of(container: InputContainer, names: Collection[str]) -> bool:
+    """Whether the container's format has one of these names of FFmpeg's."""
+    return any(name in names for name in container.format.name.split(","))
+
+
+def timeline(info: StreamInfo, container: InputContainer) -> Timeline:
+    """The timeline of a session, as its container's times can be trusted."""
+    return Timeline(info, leaps=not is_one_of(container, UNINDEXED), presented=not is_one_of(container, UNTIMED))
+
+
+@contextmanager
+def _opened(
+    path: Path, stop: threading.Event, limits: Limits, file: Any = None
+) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and its video; what FFmpeg calls invalid data is explained where its container lets it be."""
+    came = False  # what happens after the opening has been explained
+    try:
+        with opened(file_address(path), stop=stop, limits=limits, options=LOCAL, file=file) as both:
+            came = True
+            yield both
+    except SourceError:
+        if came or file is not None or not without_index(path):
+            raise
+        raise SourceError(
+            f"cannot read {str(path)!r}: an incomplete file: its index (moov), which is written last, is missing; "
+            "it was cut off or is still being written",
+            permanent=True,
+        ) from None
 
 
 def check_file(path: Path) -> None:
@@ -77,27 +127,31 @@ def check_file(path: Path) -> None:
         return  # reading from a pipe to see what comes would take it away
     if path.stat().st_size == 0 and path.is_file():
         raise SourceError(f"cannot read {str(path)!r}: the file is empty", permanent=True)
-    with opened(file_address(path), stop=threading.Event(), limits=Limits(), options=LOCAL):
-        pass
+    check_playlist(path)
+    with _opened(path, threading.Event(), Limits()) as (container, stream):
+        if not any(packet.size for packet in demuxed(container, stream)):
+            raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
 
 
 class _Pipe:
     """A FIFO as FFmpeg reads it, with a time limit: opening one that nobody writes could not be interrupted."""
 
     def __init__(self, path: Path, stop: threading.Event, limit_s: float) -> None:
+        self.limit_s = limit_s
+        """How long the writer may be silent."""
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._stop = stop
-        self._limit_s = limit_s
 
     def read(self, size: int) -> bytes:
-        waited_s = 0.0
-        while not self._stop.is_set() and waited_s < self._limit_s:
+        """:raises TimeoutError: if nothing came in time: an end it is not."""
+        end_s = time.monotonic() + self.limit_s
+        while not self._stop.is_set():
             ready, _, _ = select.select([self._fd], [], [], POLL_S)
-            if not ready:
-                waited_s += POLL_S
-                continue
-            # Readable and empty is the end: somebody had opened the other side and has closed it.
-            return os.read(self._fd, size)
+            if ready:
+                # Readable and empty is the end: somebody had opened the other side and has closed it.
+                return os.read(self._fd, size)
+            if time.monotonic() > end_s:
+                raise TimeoutError
         return b""
 
     def __enter__(self) -> _Pipe:
@@ -107,7 +161,7 @@ class _Pipe:
         os.close(self._fd)
 
 
-def _pipe(path: Path, stop: threading.Event, limit_s: float) -> Any:
+def _pipe(path: Path, stop: threading.Event, limit_s: float) -> _Pipe | None:
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             return _Pipe(path, stop, limit_s)

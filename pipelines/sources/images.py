@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import av.error
+from av.packet import Packet
 
 from pipelines.errors import SourceError
+from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
-from pipelines.sources.opening import Limits, opened
+from pipelines.packets import demuxed
+from pipelines.sources import bounds
+from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+SUFFIXES = frozenset(PICTURES)
+ALONE = {"protocol_whitelist": "none"}
+"""A playlist that has the name of a picture opens nothing."""
 
 
 class ImagesSource:
-    """One frame for each picture file, the first one of an animation. A file that is no picture is counted and passed over.
+    """One frame for each picture file, the first one of an animation (which is a film: see `animated`). A file that is no
+    picture is counted and passed over.
 
     Pictures have no time: `pts_s` is None. An annotated video shows each for a second.
     """
@@ -34,6 +46,7 @@ class ImagesSource:
 
     def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
         info = StreamInfo(rate=Fraction(1), frames=len(self._paths))
+        folder = os.path.commonpath([p.parent for p in self._paths]) if self._paths else ""
         pixels = Pixels()
         for path in self._paths:
             if stop.is_set():
@@ -45,7 +58,8 @@ class ImagesSource:
                 watch.decode_error(str(error))
                 watch.fault(str(error))
                 continue
-            yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), info, frame.is_corrupt)
+            named = replace(info, file=str(path.relative_to(folder)))
+            yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), named, frame.is_corrupt)
 
 
 def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Fraction | None]:
@@ -54,13 +68,63 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
 
     :raises SourceError: if it is none.
     """
+    name, limits = file_address(path), Limits()
     try:
-        with path.open("rb") as file, opened(str(path), stop=stop, limits=Limits(), file=file) as (container, stream):
+        with path.open("rb") as file, opened(
+            name, stop=stop, limits=limits, options=ALONE, file=file, most_pixels=bounds.PICTURE_PIXELS
+        ) as (container, stream):
             stream.codec_context.thread_count = 1
-            for packet in container.demux(stream):
-                for frame in packet.decode():
-                    assert isinstance(frame, av.VideoFrame)
-                    return frame, stream.sample_aspect_ratio
+            stream.codec_context.options = bounds.pixels(bounds.PICTURE_PIXELS)
+            frame = _first(demuxed(container, stream), path)
+            if frame is not None:
+                return frame, stream.sample_aspect_ratio
     except OSError as error:
         raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
+
+
+def _first(packets: Iterable[Packet], path: Path) -> av.VideoFrame | None:
+    """The first picture of the packets.
+
+    :raises SourceError: if they are none.
+    """
+    try:
+        for packet in packets:
+            for frame in packet.decode():
+                assert isinstance(frame, av.VideoFrame)
+                return frame
+    except av.error.InvalidDataError:
+        what = f"no picture that can be decoded, or one of more than {bounds.PICTURE_PIXELS} pixels"
+        raise SourceError(f"cannot read {str(path)!r}: {what}", permanent=True) from None
+    return None
+
+
+def animated(path: Path) -> bool:
+    """Whether a picture file is a film: a GIF or PNG of more than one picture, or one that says that it is.
+
+    A file that cannot be read is none; reading it as a picture will say why.
+    """
+    if not path.is_file():
+        return False  # opening a pipe would wait for its writer
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            return _animated_png(file) if head == b"\x89PNG\r\n\x1a\n" else head[:4] == b"GIF8" and _animated_gif(file)
+    except (OSError, SourceError):
+        return False
+
+
+def _animated_png(file: BinaryIO) -> bool:
+    """An animation says so before its first picture data."""
+    while len(head := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if kind in (b"acTL", b"IDAT"):
+            return bool(kind == b"acTL")
+        file.seek(length + 4, 1)
+    return False
+
+
+def _animated_gif(file: BinaryIO) -> bool:
+    file.seek(0)
+    with opened("a GIF", stop=threading.Event(), limits=Limits(), file=file) as (container, stream):
+        return sum(1 for packet in islice(container.demux(stream), 2) if packet.size) == 2

@@ -6,18 +6,33 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import av
+import av.error
+
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.packets import demuxed
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.file import indexed
+from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
-from pipelines.sources.timeline import Timeline
 
-SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
+SCHEMES: tuple[str, ...] = ("http", "https", "tcp", "udp", "rtmp", "srt")
 REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
 """A playlist from the network never reads a file of this machine."""
+
+
+def speaks(scheme: str) -> bool:
+    """Whether this FFmpeg was built with a protocol. (PyAV's wheels come without SRT.) PyAV has no list of them; a protocol
+    that is there is refused by the empty whitelist before anything is opened."""
+    try:
+        av.open(f"{scheme}://127.0.0.1:9/", options={"protocol_whitelist": "none"})
+    except av.error.ProtocolNotFoundError:
+        return False
+    except (av.error.FFmpegError, OSError):
+        return True
+    return True
 
 
 def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:
@@ -62,10 +77,10 @@ class NetworkSource:
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
         with opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream):
             info = stream_info(stream)
-            packets = container.demux() if self.live else container.demux(stream)
+            packets = demuxed(container) if self.live else demuxed(container, stream)
             yield from decoded(
                 packets, stream, stop=stop, watch=watch, info=info, threads=self._threads,
-                timeline=Timeline(info, leaps=indexed(container)), silence_s=self._limits.read_s if self.live else None,
+                timeline=timeline(info, container), silence_s=self._limits.read_s if self.live else None,
             )  # fmt: skip
         if self.live and not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the server ended the stream")

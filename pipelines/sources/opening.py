@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +16,12 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
+from pipelines.sources import bounds
 from pipelines.sources.address import about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
     401: "401: user or password is missing or wrong",
     403: "403: access is forbidden for this user",
@@ -34,6 +35,7 @@ PERMANENT: dict[type[Exception], str] = {
     av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
     av.error.DemuxerNotFoundError: "the format is unknown",
 }
+AWAY = "; it may lead to other addresses by http(s), tcp, udp, rtmp or srt, never to files"
 DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 
@@ -54,12 +56,13 @@ def opened(
     options: Mapping[str, str] | None = None,
     format: str | None = None,
     file: Any = None,
+    most_pixels: int = bounds.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open `address` (or the binary `file` that stands for it) and its best video stream; close both in this thread.
 
-    :raises SourceError: if it cannot be opened, or has no video.
+    :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
     """
-    name = shown(address).removeprefix("file:")
+    name = shown(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):
         began_s = time.monotonic()
@@ -70,7 +73,7 @@ def opened(
             container = av.open(
                 file if file is not None else address,
                 format=format,
-                options=dict(options or {}),
+                options={**bounds.pixels(most_pixels), **(options or {})},
                 timeout=(limits.open_s, limits.read_s),
                 metadata_errors="replace",
             )
@@ -81,11 +84,13 @@ def opened(
             late = time.monotonic() - began_s >= limits.open_s
             raise _explained(name, error, limits.open_s, late=late, remote=remote) from None
         try:
-            yield container, best_video(container, name)
+            stream = best_video(container, name)
+            _check_size(stream, name, most_pixels)
+            yield container, stream
         except (av.error.FFmpegError, OSError) as error:
             if stop.is_set():
                 return
-            raise _explained(name, error, limits.read_s, late=False, remote=remote) from None
+            raise _broken_off(name, error, limits.read_s, remote=remote) from None
         finally:
             _close(container)
 
@@ -112,6 +117,15 @@ def best_video(container: InputContainer, name: str) -> VideoStream:
     return max(default or streams, key=lambda s: (s.width or 0) * (s.height or 0))
 
 
+def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
+    """:raises SourceError: if the container announces pictures that are too large. Where it says nothing, the decoder refuses
+    them one by one."""
+    width, height = stream.width or 0, stream.height or 0
+    if width * height > most_pixels:
+        what = f"its pictures have {width}x{height} pixels; at most {most_pixels} are read"
+        raise SourceError(f"cannot read {name}: {what}", permanent=True)
+
+
 def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remote: bool) -> SourceError:
     """One line about an error of FFmpeg. Its own text is not used: it quotes the address, password and all."""
     if late or isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
@@ -120,14 +134,19 @@ def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remot
         if isinstance(error, kind):
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
-    if isinstance(error, av.error.InvalidDataError | ValueError):
-        what = "no video that can be decoded" + ("" if remote else ", or an incomplete file (no moov)")
-        return SourceError(f"cannot read {name}: {what}", permanent=not remote)
+    if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
+        what = "no picture" if name.lower().endswith(PICTURES) else "no video"
+        return SourceError(f"cannot read {name}: {what} that can be decoded{AWAY if remote else ''}", permanent=not remote)
+    if isinstance(error, MemoryError):
+        what = f"it asks for more memory than any picture needs ({bounds.BLOCK >> 20} MiB in one piece)"
+        return SourceError(f"cannot read {name}: {what}", permanent=True)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")
 
 
-def file_address(path: Path) -> str:
-    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
-    return f"file:{path}"
+def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) -> SourceError:
+    """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
+    if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
+        return SourceError(f"{name} is damaged: the rest of it cannot be read")
+    return _explained(name, error, limit_s, late=False, remote=remote)

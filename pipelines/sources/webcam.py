@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
@@ -33,7 +34,7 @@ class WebcamSource:
         ):
             info = stream_info(stream)
             yield from decoded(
-                container.demux(), stream, stop=stop, watch=watch, info=info,
+                demuxed(container), stream, stop=stop, watch=watch, info=info,
                 timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
             )  # fmt: skip
         if not stop.is_set():

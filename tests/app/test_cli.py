@@ -8,11 +8,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from app.cli import EXIT_CODES, parser
+from app.flags import EXIT_CODES, parser
+from pipelines.render import fonts
 from tests.command import PROBE, finished, read_lines, values, watchline
 from tests.media import level, lumas, number_of, numbered
 
@@ -128,6 +131,39 @@ class TestOutputs:
         done = watchline("run", "num.mp4", *PROBE, "--labels", "labels.txt", "--jsonl", "-")
         assert [name for _, name in values(done.lines)] == [f"class {level(0)}", "", " ägyptische Mau ", "猫"]
 
+    def test_the_lines_of_pictures_name_their_files(self, place: Path) -> None:
+        """One that cannot be read has no line: the numbers of the others tell nothing of a listing."""
+        for name in ("a.png", "b.png", "sub/a.png"):
+            (place / "p" / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (64, 64), 100).save(place / "p" / name)
+        (place / "p/aa.png").write_bytes(b"no picture")
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "p", *PROBE, "--jsonl", "-")
+        assert (done.code, [k["file"] for k in done.lines]) == (1, ["a.png", "b.png"])
+        done = watchline("run", "p/**/*.png", *PROBE, "--jsonl", "-")
+        assert [k["file"] for k in done.lines] == ["a.png", "b.png", "sub/a.png"]
+        assert watchline("run", "p/b.png", *PROBE, "--jsonl", "-").lines[0]["file"] == "b.png"
+        assert "file" not in watchline("run", "num.mp4", *PROBE, "--jsonl", "-").lines[0]
+
+    def test_no_lane_reads_a_font(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It takes seconds, in which a live frame would grow old."""
+        readers: list[str] = []
+        read = fonts._read_codes
+
+        def noted(font: Path) -> fonts.Codes:
+            readers.append(threading.current_thread().name)
+            return read(font)
+
+        monkeypatch.setattr(fonts, "_read_codes", noted)
+        monkeypatch.setattr(fonts.INSTALLED, "_codes", {})
+        monkeypatch.setattr(fonts.INSTALLED, "_found", {})
+        numbered(place / "num.mp4", frames=6)
+        names = [f"{name} {k}" for k in range(64) for name in ("قطة", "हिन्दी", "ไทย", "猫")]
+        (place / "labels.txt").write_text("\n".join(names), encoding="utf-8")
+        done = watchline("run", "num.mp4", *PROBE, "--realtime", "--labels", "labels.txt", "-o", "out.mp4")
+        assert done.code == 0, done.err
+        assert set(readers) <= {"run"}
+
     def test_several_videos_go_into_a_folder(self, place: Path) -> None:
         (place / "out").mkdir()
         for name in ("a", "b"):
@@ -188,6 +224,7 @@ def test_doctor(place: Path) -> None:
     done = watchline("doctor", "num.mp4", "synthetic:64x64@25")
     assert done.code == 0
     assert "num.mp4: 64x64" in done.out
+    assert "protocols  rtsp, rtsps, http, https, tcp, udp, rtmp" in done.out
     assert {"cpu", "gpu", "engines", "decoders", "display", "memory"} <= {line.split()[0] for line in done.out.splitlines()}
 
 
@@ -195,6 +232,8 @@ def test_doctor_says_what_does_not_answer() -> None:
     done = watchline("doctor", "nope.mp4", "synthetic:64x64@25")
     assert done.code == 1
     assert "cannot read 'nope.mp4': No such file" in done.out
+    refused = watchline("doctor", "rtsp://127.0.0.1:1/cam").out.splitlines()[-1]
+    assert refused.count("rtsp://127.0.0.1:1/cam") == 1
     assert "64x64, 25 fps" in done.out
 
 

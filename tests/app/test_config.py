@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.cli import parser
 from app.config import CHOICES, MAX_BATCH, Settings, settings
+from app.flags import parser
 from pipelines.errors import UsageError
-from tests.command import watchline
+from tests.command import PROBE, watchline
+from tests.media import numbered
 
 
 def read(place: Path, text: str, flags: dict[str, Any] | None = None, **environ: str) -> Settings:
@@ -46,6 +47,14 @@ def test_sources_on_the_command_line_replace_the_streams_of_the_file(place: Path
     assert (s.sources, dict(s.streams)) == (("b.mp4",), {})
 
 
+def test_and_the_command_says_so(place: Path) -> None:
+    numbered(place / "num.mp4", frames=3)
+    (place / "c.yaml").write_text("streams: {door: {source: a.mp4}, yard: {source: b.mp4}}\n")
+    done = watchline("run", "--config", "c.yaml", "num.mp4", *PROBE)
+    assert done.code == 0
+    assert "2 sources of 'c.yaml' are left out" in done.err
+
+
 def test_a_flag_has_one_name_in_yaml_whichever_dash(place: Path) -> None:
     s = read(place, "source: a.mp4\nbudget-ms: 80\nmax_batch: 4\nreconnect: false\n")
     assert (s.budget_ms, s.max_batch, s.reconnect) == (80, 4, False)
@@ -54,6 +63,15 @@ def test_a_flag_has_one_name_in_yaml_whichever_dash(place: Path) -> None:
 def test_streams_and_numbers_of_devices(place: Path) -> None:
     s = read(place, "streams:\n  door: {source: 'rtsp://cam/door'}\n  desk: {source: 0}\n")
     assert s.streams == {"door": "rtsp://cam/door", "desk": "0"}
+
+
+PASSWORD = "p@s#s:w/%^!"
+
+
+def test_user_and_password_apart_need_no_escapes(place: Path) -> None:
+    text = "streams: {door: {source: 'rtsp://cam/x', user: 'a b', password: '${P}'}, yard: {source: 'http://cam', user: 7}}"
+    s = read(place, text, P=PASSWORD)
+    assert s.streams == {"door": "rtsp://a%20b:p%40s%23s%3Aw%2F%25%5E%21@cam/x", "yard": "http://7@cam"}
 
 
 def test_environment_in_values(place: Path) -> None:
@@ -66,17 +84,31 @@ def test_environment_in_values(place: Path) -> None:
     [
         ("modell: probe\n", ["modell", "did you mean 'model'"]),
         ("max-bach: 3\n", ["max-bach", "did you mean 'max-batch'"]),
-        ("max-batch: eight\nsource: a.mp4\n", ["max-batch", "int"]),
-        ("max-batch: true\nsource: a.mp4\n", ["max-batch", "int"]),
-        ("show: 'yes'\nsource: a.mp4\n", ["show", "bool"]),
-        ("model: 5\nsource: a.mp4\n", ["model", "str"]),
+        ("max-batch: eight\nsource: a.mp4\n", ["max-batch", "a whole number"]),
+        ("max-batch: true\nsource: a.mp4\n", ["max-batch", "a whole number"]),
+        ("show: 'yes'\nsource: a.mp4\n", ["show", "true or false"]),
+        ("model: 5\nsource: a.mp4\n", ["model", "a text"]),
         ("source: 'rtsp://u:${NOT_THERE}@cam/x'\n", ["NOT_THERE", "not set"]),
         ("streams: {door: {sorce: a.mp4}}\n", ["door", "source"]),
         ("streams: {door: a.mp4}\n", ["door", "source"]),
+        ("streams: {door: {source: 'rtsp://cam/x', password: p}}\n", ["door", "no user", "give 'user'"]),
+        ("streams: {door: {source: 'rtsp://u@cam/x', user: u}}\n", ["door", "without one"]),
+        ("streams: {door: {source: a.mp4, user: u}}\n", ["door", "rtsp:// or http://"]),
+        ("streams: {door: {source: 'rtsp://cam/x', user: u, password: true}}\n", ["door", "quote them"]),
         ("streams: []\n", ["streams", "map"]),
         ("source: {a: b}\n", ["source", "list"]),
         ("a: [1\nb: }\n", ["not valid YAML", "line 2"]),
-        ("- a\n", ["map", "list"]),
+        ("budget-ms: fast\nsource: a.mp4\n", ["budget-ms", "must be a number"]),
+        ("- a\n", ["map", "streams: {door"]),
+        ("streams:\n  a: {source: x.mp4}\n  b: {source: y.mp4}\n  a: {source: z.mp4}\n", ["'a' twice", "line 4"]),
+        ("topk: 1\nsource: a.mp4\ntopk: 2\n", ["'topk' twice", "line 3"]),
+        ("max-batch: 1\nmax_batch: 2\n", ["'max-batch' twice"]),
+        ("source: a.mp4\nsources: [b.mp4]\n", ["'sources' twice"]),
+        ("streams: &a {a: {source: *a}}\n", ["contains itself"]),
+        ("model: " + "[" * 5000, ["nested too deeply"]),
+        ("streams: {door: {source: ''}}\n", ["a source is empty", "variable"]),
+        ("source: ['']\n", ["a source is empty"]),
+        ("source: a.mp4\njsonl: ''\n", ["--jsonl is empty"]),
         ("", ["map"]),
         ("model: probe\n", ["no source"]),
         ("source: a.mp4\nengine: foo\n", ["--engine 'foo'", "auto, torch, openvino"]),
@@ -91,9 +123,45 @@ def test_a_wrong_file_is_one_line(place: Path, text: str, words: list[str]) -> N
     assert all(word in line for word in words), line
 
 
+@pytest.mark.parametrize("flag", ["config", "model", "labels", "output", "jsonl", "report"])
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_argument_is_a_variable_that_was_not_set(place: Path, flag: str, text: str) -> None:
+    (place / "num.mp4").touch()
+    done = watchline("run", "num.mp4", f"--{flag}", text)
+    assert (done.code, list(place.iterdir())) == (2, [place / "num.mp4"])
+    assert f"--{flag} is empty" in done.err
+
+
+@pytest.mark.parametrize("args", [["run"], ["run", "num.mp4"], ["bench"]])
+def test_an_empty_source_is_not_the_current_folder(place: Path, args: list[str]) -> None:
+    (place / "num.mp4").touch()
+    done = watchline(*args, "", "--model", "probe")
+    assert (done.code, "a source is empty" in done.err) == (2, True)
+
+
+def test_an_empty_folder_of_the_demo(place: Path) -> None:
+    done = watchline("demo", "--folder", "")
+    assert (done.code, "--folder is empty" in done.err, list(place.iterdir())) == (2, True, [])
+
+
+def test_quiet_and_verbose_at_once() -> None:
+    done = watchline("run", "a.mp4", "-q", "-v")
+    assert (done.code, "exclude each other" in done.err) == (2, True)
+
+
 def test_a_file_that_is_not_there() -> None:
     done = watchline("run", "--config", "nope.yaml")
     assert (done.code, done.err) == (2, "watchline: cannot read the config 'nope.yaml': No such file or directory\n")
+
+
+@pytest.mark.parametrize("flag", ["model", "labels", "output", "jsonl", "report", "config"])
+@pytest.mark.parametrize("address", ["rtsp://u:{}@cam/x", "rtsp:/u:{}@cam/x", "u:{}@cam/x"])
+def test_an_address_in_the_place_of_a_file(flag: str, address: str) -> None:
+    done = watchline("run", "a.mp4", f"--{flag}", address.format(PASSWORD))
+    assert done.code == 2
+    assert f"--{flag}" in done.err
+    assert "is an address" in done.err
+    assert PASSWORD not in done.err
 
 
 @pytest.mark.parametrize(
@@ -109,10 +177,12 @@ def test_a_file_that_is_not_there() -> None:
         ("max_batch", MAX_BATCH + 1, "at most 128"),
         ("stride", 0, "--stride must be more than 0"),
         ("max_fps", 0.0, "--max-fps must be more than 0"),
-        ("budget_ms", float("nan"), "--budget-ms must be more than 0, got nan"),
-        ("budget_ms", float("inf"), "--budget-ms must be more than 0, got inf"),
+        ("budget_ms", float("nan"), "--budget-ms must be a finite number, got nan"),
+        ("budget_ms", float("inf"), "--budget-ms must be a finite number, got inf"),
         ("max_wait_ms", -0.5, "--max-wait-ms must be 0 or more"),
         ("probe_ms_per_batch", -1.0, "--probe-ms-per-batch must be 0 or more"),
+        ("probe_ms_per_frame", 1.0, "for --model probe only, not for 'lite0'"),
+        ("max_wait_ms", float("inf"), "--max-wait-ms must be a finite number"),
         ("open_timeout", 0.0, "--open-timeout must be more than 0"),
         ("jobs", 0, "--jobs must be more than 0"),
     ],

@@ -69,3 +69,20 @@ def test_packets_that_were_lost_are_in_the_summary_and_add_up_over_sessions() ->
     ledger.packets(PacketCounts(received=50, lost=1, duplicated=4))
     assert ledger.report()["packets"] == {"received": 150, "lost": 3, "reordered": 1, "duplicated": 4}
     assert "door: 3 packets lost" in _summary(monitor)
+
+
+def test_one_of_a_thing_is_one_thing_and_streams_that_gave_nothing_do_not_count() -> None:
+    monitor = _watched("not compared")
+    ledger = monitor.ledgers[0]
+    ledger.decode_error("bad packet")
+    ledger.interrupted(100.0, "gone")
+    ledger.packets(PacketCounts(received=1, lost=1))
+    said = _summary(monitor)
+    assert "1 of 1 frames shown from 1 stream" in said
+    assert "1 decode error, 1 outage, 1 packet lost" in said
+    monitor.open("nope", live=False)
+    report: dict[str, Any] = monitor.report() | {"budget_ms": 50.0}
+    report["engine"] = {"model": "probe", "name": "probe", "precision": "exact", "device": "cpu"}
+    for stream in report["streams"].values():
+        stream["live"] = False
+    assert "1 of 1 frames shown from 1 of 2 streams" in summary(report, ())[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,13 +11,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import av
+import numpy as np
 import pytest
 
+from app import run
+from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor
-from tests.command import PROBE, Done, finished, read_lines, running, values, watchline
-from tests.media import level, lumas, numbered
+from pipelines.sinks.display import Display
+from pipelines.sinks.window import Window, WindowEvent
+from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
+from tests.media import Planes, level, lumas, numbered, write
 from tests.servers.peers import HttpFiles, SilentPeer
 
 SECRET = "geheim"
@@ -37,6 +45,7 @@ class TestBadInput:
         assert done.code == 2, done.err
         (line,) = done.errors()
         assert "Traceback" not in done.err
+        assert "\x1b" not in done.err
         assert all_files(place) == before
         assert done.out == ""
         return line
@@ -44,11 +53,18 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("args", "words"),
         [
+            (["\x1bnope\n.mp4"], ["\\x1bnope\\n: no such file: '\\x1bnope\\n.mp4'"]),
             (["nope.mp4"], ["nope", "no such file: 'nope.mp4'", "give an existing file"]),
             (["text.mp4"], ["text", "no video that can be decoded"]),
             (["empty.mp4"], ["empty", "the file is empty"]),
             (["sound.m4a"], ["sound", "no video"]),
-            (["text.jpg"], ["text", "text.jpg"]),
+            (["text.jpg"], ["text", "text.jpg", "no picture that can be decoded"]),
+            (["x" * 300], ["File name too long"]),
+            (["num.mp4", "-o", "x" * 300 + ".mp4"], ["File name too long"]),
+            (["num.mp4", "--jsonl", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--labels", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--config", "x" * 300], ["File name too long"]),
+            (["num.mp4", "--model", "x" * 300 + ".onnx"], ["File name too long"]),
             (["987"], ["no camera at /dev/video987"]),
             (["num.mp4", "--model", "none.onnx"], ["no model file 'none.onnx'"]),
             (["num.mp4", "--model", "text.onnx"], ["text.onnx"]),
@@ -135,15 +151,6 @@ class TestDeadSources:
         assert values(read_lines(place / "out.jsonl"), "a") == [(k, str(level(k))) for k in range(30)]
         assert [k.split(":")[0] for k in done.errors() if not k.startswith(" ")] == ["nope", "text", "127.0.0.1-gone.mp4"]
 
-    def test_the_last_of_a_damaged_file_is_said(self, place: Path) -> None:
-        numbered(place / "a.ts", frames=50)
-        data = (place / "a.ts").read_bytes()
-        (place / "b.ts").write_bytes(data[: len(data) // 2])
-        done = watchline("run", "b.ts", *PROBE, "--jsonl", "-")
-        assert done.code in (0, 1)
-        assert 0 < len(done.lines) < 50
-        assert values(done.lines) == [(k, str(level(k))) for k in range(len(done.lines))]
-
     def test_nothing_could_start(self) -> None:
         done = watchline("run", "http://127.0.0.1:1/a.mp4", "rtsp://127.0.0.1:1/cam", *PROBE, "--no-reconnect")
         assert done.code == 2
@@ -161,15 +168,131 @@ class TestDeadSources:
         assert done.code == 2
         assert "'host.invalid' is not known" in done.err
 
-    def test_an_output_that_cannot_be_written(self, place: Path) -> None:
-        """/dev/full takes nothing: the run ends with 1, the other output is finished."""
-        numbered(place / "num.mp4", frames=50)
-        done = watchline("run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "/dev/full")
+
+def noise(number: int) -> Planes:
+    """A picture that no encoder makes small."""
+    rng = np.random.default_rng(number)
+    y, u, v = (rng.integers(16, 236, shape, dtype=np.uint8) for shape in ((120, 160), (60, 80), (60, 80)))
+    return y, u, v
+
+
+class TestNothingGood:
+    def test_a_stream_of_which_every_frame_is_corrupt(self, place: Path) -> None:
+        """What stood in the output's place before is not named as its result."""
+        numbered(place / "out.mp4", frames=3)
+        before = (place / "out.mp4").read_bytes()
+        numbered(place / "num.mkv", frames=20, size=(320, 240), gop=250)
+        damaged(place / "num.mkv", place / "bad.mkv")
+        done = watchline("run", "bad.mkv", *PROBE, "-o", "out.mp4", "--report", "r.json")
+        (report,) = json.loads((place / "r.json").read_text())["streams"].values()
+        assert report["shown"] == 0
+        assert report["errors"] == [f"no frame of it could be shown: {report['captured']} corrupt"]
         assert done.code == 1
-        assert "Traceback" not in done.err
-        assert any("/dev/full" in k and "No space left" in k for k in done.errors()), done.err
-        # The lines are noticed late, when their buffer is full or closed.
-        assert len(list(lumas(place / "out.mp4"))) > 0
+        assert "annotated video: " not in done.err
+        assert "not written, as it was before: out.mp4" in done.errors()
+        assert (place / "out.mp4").read_bytes() == before
+
+    def test_a_model_whose_answers_are_no_numbers(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        nan = np.full((32, 256), np.nan, np.float32)
+        monkeypatch.setattr(ProbeEngine, "wait", lambda self, slot, n: nan[:n])
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, "--jsonl", "-")
+        assert done.code == 1
+        assert [k["status"] for k in done.lines] == ["failed"] * 3
+        assert done.errors()[:2] == [
+            "num: frame 0 failed: the engine answered values that are not numbers",
+            "num: no frame of it could be shown: 3 failed",
+        ]
+
+    def test_frames_that_were_skipped_on_purpose_are_no_failure(self, place: Path) -> None:
+        numbered(place / "num.mp4", frames=5)
+        assert watchline("run", "num.mp4", *PROBE, "--stride", "9", "--jsonl", "-").code == 0
+
+
+def damaged(source: Path, path: Path) -> None:
+    """The same packets, the first of which, on which all others lean, has nothing good in its second half."""
+    with av.open(str(source)) as old:
+        data = bytes(next(old.demux(video=0)))
+    half = data[len(data) // 2 :]
+    whole = source.read_bytes()
+    assert whole.count(half) == 1
+    path.write_bytes(whole.replace(half, bytes(len(half))))
+
+
+class TestOutputsThatFail:
+    """One fault, said once and in the report; the others are finished, and the ledger holds."""
+
+    def balanced(self, path: Path) -> dict[str, Any]:
+        """The report; every frame of its streams is accounted for."""
+        report: dict[str, Any] = json.loads(path.read_text())
+        for s in report["streams"].values():
+            assert s["captured"] == s["shown"] + sum(s["dropped"].values()) + s["failed"]
+        return report
+
+    def test_the_lines(self, place: Path) -> None:
+        """/dev/full takes nothing."""
+        numbered(place / "num.mp4", frames=50)
+        done = watchline("run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "/dev/full", "--report", "r.json")
+        why = "cannot write JSON lines to /dev/full: No space left on device"
+        assert (done.code, done.errors()) == (1, [why])
+        assert "JSON lines: " not in done.err
+        assert len(list(lumas(place / "out.mp4"))) == 50
+        report = self.balanced(place / "r.json")
+        assert report["errors"] == [why]
+        assert report["streams"]["num"]["shown"] == 50
+
+    def test_the_video(self, place: Path) -> None:
+        """A limit of 100 kB stands for a full disk: the lines need less."""
+        write(place / "num.mp4", (noise(k) for k in range(60)), size=(160, 120))
+        command = [str(WATCHLINE), "run", "num.mp4", *PROBE, "-o", "out.mp4", "--jsonl", "out.jsonl", "--report", "r.json"]
+        limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "-", *command]
+        done = subprocess.run(limited, env=environ(), capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.count("cannot write out.mp4: File too large") == 1
+        assert [k["frame"] for k in read_lines(place / "out.jsonl")] == list(range(60))
+        stream = self.balanced(place / "r.json")["streams"]["num"]
+        assert (stream["shown"], stream["failed"]) == (59, 1)
+        assert stream["errors"] == ["cannot write out.mp4: File too large"]
+
+    def test_the_only_one(self, place: Path) -> None:
+        """Nobody wants the rest: a file that never ends is over soon after its reader has gone."""
+        numbered(place / "num.mp4")
+        with running("run", "num.mp4", "synthetic:64x64@2", *PROBE, "--loop", "--jsonl", "-", cwd=place) as process:
+            lines_of(process.stdout, 1)
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.stderr is not None
+            said = process.stderr.read()
+            assert process.wait(20) == 1
+        assert said.count("cannot write JSON lines to standard output: Broken pipe") == 1
+        assert "Exception" not in said
+
+    def test_the_report(self, place: Path) -> None:
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, "--report", "/dev/full")
+        assert (done.code, done.errors()) == (1, ["cannot write the report to '/dev/full': No space left on device"])
+        assert "report: " not in done.err
+
+    def test_standard_output(self, place: Path) -> None:
+        """Of any command: one line, no traceback."""
+        numbered(place / "num.mp4", frames=3)
+        for command in (["doctor"], ["run", "num.mp4", *PROBE, "-q", "--report", "-"]):
+            with Path("/dev/full").open("w") as full:
+                done = subprocess.run([str(WATCHLINE), *command], stdout=full, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 1
+            assert done.stderr.count("standard output: No space left on device") == 1
+            assert len(done.stderr.splitlines()) == 1
+
+    def test_many_videos_are_named_and_the_rest_is_counted(self, place: Path) -> None:
+        (place / "out").mkdir()
+        (place / "in").mkdir()
+        clip = numbered(place / "in/a.mp4", frames=2).read_bytes()
+        for k in range(11):
+            (place / f"in/b{k}.mp4").write_bytes(clip)
+        done = watchline("run", "in", *PROBE, "-o", "out")
+        assert done.code == 0
+        assert done.err.count("annotated video: ") == 10
+        assert "... and 2 more annotated videos" in done.errors()
 
 
 class TestPasswords:
@@ -199,6 +322,19 @@ class TestPasswords:
         assert SECRET not in said + out + err + written
         assert "Traceback (most" not in said or "UsageError" in said
 
+    @pytest.mark.parametrize("slip", [" rtsp://u:{}@h/c", "rtsp//u:{}@h/c", "rtsp:/u:{}@h/c", "u:{}@h"])
+    @pytest.mark.parametrize(
+        "flag", ["", "-o", "--jsonl", "--report", "--config", "--labels", "--model", "--camera=", "--topk", "--fit"]
+    )
+    def test_wherever_it_lands(self, place: Path, slip: str, flag: str) -> None:
+        source = slip.format(SECRET)
+        where = [flag + source] if flag.endswith("=") else [*[flag] * bool(flag), source]
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", *PROBE, *where, "-v")
+        assert done.code == 2
+        assert done.err
+        assert SECRET not in done.out + done.err
+
     def test_with_doctor(self) -> None:
         for source in self.SOURCES[:3]:
             done = watchline("doctor", source)
@@ -214,6 +350,19 @@ class TestPasswords:
         assert done.code == 0, done.err
         assert len(done.lines) == 3
         assert SECRET not in done.out + done.err + (place / "r.json").read_text()
+
+
+    def test_given_apart_it_arrives_as_it_is(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        password = "p@s#s:w/%^!"
+        monkeypatch.setenv("DOOR", password)
+        numbered(place / "num.mp4", frames=3)
+        with HttpFiles(place, user="user", password=password) as files:
+            source = files.url("num.mp4")
+            (place / "c.yaml").write_text(f"streams: {{door: {{source: '{source}', user: user, password: '${{DOOR}}'}}}}\n")
+            done = watchline("run", "--config", "c.yaml", *PROBE, "--jsonl", "-")
+        assert done.code == 0, done.err
+        assert len(done.lines) == 3
+        assert password not in done.out + done.err
 
 
 @contextmanager
@@ -257,7 +406,7 @@ class TestSignals:
     def clip(self, place: Path) -> Path:
         return numbered(place / "num.mp4", sound=True)
 
-    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
     @pytest.mark.parametrize("source", ["num.mp4", "synthetic:64x64@50"])
     def test_ends_in_time_with_outputs_finished(
         self, clip: Path, number: signal.Signals, code: int, source: str
@@ -330,6 +479,37 @@ class TestSignals:
             process.communicate()
             assert process.returncode == 143
             assert time.monotonic() - began_s < 3
+
+
+class TestQuit:
+    """q in the window, at any moment: 0, with a report."""
+
+    def test_while_the_model_warms_up(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        warming, closed = threading.Event(), threading.Event()
+        warm = ProbeEngine.open
+
+        class Impatient(Window):
+            def refresh(self, wait_s: float) -> WindowEvent:
+                return "quit" if warming.wait(wait_s) else "nothing"
+
+            def close(self) -> None:
+                closed.set()
+
+        def slow(self: ProbeEngine, max_batch: int, slots: int) -> list[Slot]:
+            warming.set()
+            assert closed.wait(30)
+            return warm(self, max_batch, slots)
+
+        monkeypatch.setattr(run, "Window", Impatient)
+        monkeypatch.setattr(run, "open_display", lambda environ: Display((640, 480), None))
+        monkeypatch.setattr(ProbeEngine, "open", slow)
+        numbered(place / "num.mp4", frames=3)
+        done = watchline("run", "num.mp4", "nope.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.out) == (1, "")  # for the file that is not there
+        done = watchline("run", "num.mp4", "--model", "probe", "--show", "--report", "r.json", "--jsonl", "-")
+        assert (done.code, done.errors()) == (0, [])
+        report = json.loads((place / "r.json").read_text())
+        assert (report["streams"]["num"]["captured"], report["streams"]["num"]["errors"]) == (0, [])
 
 
 def wait_for_size(path: Path, size: int) -> None:

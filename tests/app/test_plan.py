@@ -44,8 +44,9 @@ def _files(place: Path) -> None:
         ("0", ("video0", "device", "/dev/video0")),
         ("/dev/video3", ("video3", "device", "/dev/video3")),
         ("rtsp://cam/door", ("cam-door", "rtsp", "rtsp://cam/door")),
-        ("RTSP://cam:8554/door", ("cam-door", "rtsp", "RTSP://cam:8554/door")),
+        ("RTSP://cam:8554/door", ("cam-door", "rtsp", "rtsp://cam:8554/door")),
         (f"rtsp://u:{SECRET}@cam/a/b", ("cam-a-b", "rtsp", f"rtsp://u:{SECRET}@cam/a/b")),
+        (f"rtmp://cam/live/{SECRET}", ("cam-live", "network", f"rtmp://cam/live/{SECRET}")),
         ("https://host/x.mp4?token=1", ("host-x.mp4", "network", "https://host/x.mp4?token=1")),
         ("synthetic:64x48@25", ("synthetic-64x48@25", "synthetic", "synthetic:64x48@25")),
         ("one.jpg", ("one", "images", "one.jpg")),
@@ -81,6 +82,16 @@ def test_a_list_is_relative_to_itself(place: Path) -> None:
         ("a", "file", "folder/a.mp4"), ("cam-door", "rtsp", "rtsp://cam/door"), ("b", "file", "folder/b.MKV"),
         ("a-2", "file", f"{place}/folder/a.mp4"),
     ]  # fmt: skip
+
+
+def test_comments_in_a_list(place: Path) -> None:
+    (place / "clip #3.mp4").touch()
+    (place / "cams.txt").write_text("rtsp://cam/door # the door\n0\t# desk\nclip #3.mp4\nrtsp://cam/a#b\n  # all\n")
+    assert [s[2] for s in streams("cams.txt")] == ["rtsp://cam/door", "/dev/video0", "clip #3.mp4", "rtsp://cam/a#b"]
+
+
+def test_a_name_with_control_characters_moves_no_cursor() -> None:
+    assert [s.name for s in plan(Settings(sources=("a\x1bc\nb.mp4",)))] == ["a\\x1bc\\nb"]
 
 
 def test_equal_names_get_numbers() -> None:
@@ -125,6 +136,39 @@ class TestRefused:
         assert "percent-encode the password" in message
         assert SECRET not in message
 
+    @pytest.mark.parametrize(
+        ("text", "meant"),
+        [
+            (" rtsp://u:{}@cam/x", "rtsp://***@cam/x"),
+            ("- rtsp://u:{}@cam/x", "rtsp://***@cam/x"),
+            ("'rtsp://u:{}@cam/x'", "rtsp://***@cam/x"),
+            ("rtsp:/u:{}@cam/x", "rtsp://***@cam/x"),
+            ("rtsp//u:{}@cam/x", "rtsp://***@cam/x"),
+            ("HTTP:u:{}@cam/x", "http://***@cam/x"),
+            ("u:{}@cam/x", "rtsp://***@cam/x"),
+            ("rtsp:/cam/x?a=*", "rtsp://cam/x?a=*"),
+        ],
+    )
+    def test_an_address_that_was_mistyped(self, place: Path, text: str, meant: str) -> None:
+        """Says what to write; a list line too."""
+        message = refused(text.format(SECRET))
+        assert f"write '{meant}'" in message
+        assert SECRET not in message
+        (place / "cams.txt").write_text(text.format(SECRET) + "\n")
+        assert text[0] == " " or f"write '{meant}'" in refused("cams.txt")
+
+    def test_a_protocol_that_ffmpeg_was_built_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("app.plan.speaks", lambda scheme: scheme != "srt")
+        assert "without srt://" in refused(f"srt://u:{SECRET}@cam/x")
+        assert streams("udp://cam:5000")[0][1] == "network"
+
+    def test_a_blank_in_an_address(self) -> None:
+        assert "holds a blank" in refused("rtsp://cam/x y")
+
+    def test_a_file_that_is_there_is_no_address(self, place: Path) -> None:
+        (place / "u:p@cam.mp4").touch()
+        assert [s[1] for s in streams("u:p@cam.mp4")] == ["file"]
+
     def test_percent_encoded_they_are_fine(self) -> None:
         assert streams("rtsp://u:p%40s%23s%3Aw%2F%25%5E!@cam/x")[0][0] == "cam-x"
 
@@ -155,8 +199,10 @@ class TestRefused:
             ({"output": "link.mp4"}, ["one of the sources"]),
             ({"jsonl": "folder/a.mp4"}, ["one of the sources"]),
             ({"jsonl": "nowhere/o.jsonl"}, ["nowhere/o.jsonl", "folder that exists"]),
-            ({"jsonl": "folder"}, ["'folder'", "must be a file"]),
+            ({"jsonl": "folder"}, ["'folder'", "it is a folder"]),
+            ({"jsonl": "/proc/o.jsonl"}, ["'/proc/o.jsonl'", "can be written"]),
             ({"report": "nowhere/r.json"}, ["nowhere/r.json"]),
+            ({"report": "/proc/r.json"}, ["'/proc/r.json'", "can be written"]),
             ({"jsonl": "x.json", "report": "x.json"}, ["two outputs", "x.json"]),
             ({"jsonl": "x.json", "report": "./x.json"}, ["two outputs"]),
             ({"output": "x.mp4", "report": "x.mp4"}, ["two outputs", "x.mp4"]),

@@ -127,7 +127,7 @@ def _finish(
     counted: Callable[[float], bool],
 ) -> None:
     batch, took = what
-    scheduler.profile.observe(len(batch), took)
+    scheduler.profile.observe(len(batch), took, clock.now)
     scheduler.done()
     any_counted = False
     for entry in batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import socket
 import urllib.error
 import urllib.request
 import zipfile
@@ -232,8 +233,8 @@ def test_code_in_an_exported_program_does_not_run(tmp_path: Path, tiny: Tiny) ->
         ({"arch": None}, "does not say of which network"),
         ({"state_dict": [1, 2]}, "do not fit"),
         ({"state_dict": {"fc.weight": torch.zeros(2)}}, "Missing key"),
-        ({"labels": ["one"]}, "size mismatch"),
-        ({"labels": None}, "size mismatch"),
+        ({"labels": ["one"]}, "are for 3 classes, and it names 1"),
+        ({"labels": None}, "are for 3 classes, and it names none"),
         ({"labels": 3}, "list of names"),
         ({"labels": "abc"}, "list of names"),
         ({"labels": [1, 2, 3]}, "list of names"),
@@ -384,9 +385,8 @@ def test_a_network_that_gives_no_classes_is_refused_by_the_converter() -> None:
         (b"\xef\xbb\xbfa\r\nb\r\n", ("a", "b")),
         (b"a\n\n b \n\n", ("a", "", " b ", "")),
         ("Großfuß\n猫\u2028x\n".encode(), ("Großfuß", "猫\u2028x")),
-        (b"", ()),
     ],
-    ids=["plain", "no last newline", "BOM and CRLF", "empty names", "other scripts", "nothing"],
+    ids=["plain", "no last newline", "BOM and CRLF", "empty names", "other scripts"],
 )
 def test_line_k_names_class_k(tmp_path: Path, content: bytes, names: tuple[str, ...]) -> None:
     path = tmp_path / "labels.txt"
@@ -413,3 +413,26 @@ def test_the_default_models_names_are_imagenets() -> None:
     names = imagenet_names()
     assert len(names) == 1000
     assert (names[335], names[948]) == ("fox squirrel", "Granny Smith")
+
+
+def test_junk_is_one_line_and_nothing_of_openvino_s_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "junk.onnx"
+    path.write_bytes(bytes(range(256)) * 20)
+    said = _said(lambda: convert.from_onnx(find(str(path))))
+    assert "Model can't be parsed" in said
+    assert "src/" not in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is asked once, not for a minute; what is in its cache is found all the same."""
+    from huggingface_hub import constants
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("pipelines.predict.models.getproxies", dict)
+    said = _said(find("timm:mobilenetv3_small_050").load)
+    assert f"127.0.0.1:{port} does not answer" in said
+    assert constants.HF_HUB_OFFLINE is False

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipelines.predict.profile import ENOUGH, WINDOW, Profile, Timing, measure, measured_sizes
+from pipelines.predict.profile import ENOUGH, Profile, Timing, measure, measured_sizes
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -84,38 +84,49 @@ def test_people_are_shown_milliseconds() -> None:
 
 def test_a_few_batches_change_nothing_then_every_size_follows() -> None:
     profile = Profile(_table(b1=0.010, b8=0.080), 8)
-    for _ in range(ENOUGH - 1):
-        profile.observe(1, 0.020)
+    for k in range(ENOUGH - 1):
+        profile.observe(1, 0.020, 0.04 * k)
     assert profile.median(1) == pytest.approx(0.010)
     assert profile.p99(1) == pytest.approx(0.020)
-    profile.observe(1, 0.020)
+    profile.observe(1, 0.020, 0.04 * ENOUGH)
     assert [profile.median(b) for b in (1, 8)] == pytest.approx([0.020, 0.160])
     assert [profile.p99(b) for b in (1, 8)] == pytest.approx([0.020, 0.160])
 
 
 def test_the_figures_follow_a_system_that_becomes_slower_and_recovers() -> None:
     profile = Profile({b: Timing(_line(b), _line(b)) for b in (1, 2, 4, 8)}, 8)
-    for factor in (1.0, 3.0, 1.0, 0.5):
-        for k in range(WINDOW):
+    for turn, factor in enumerate((1.0, 3.0, 1.0, 0.5)):
+        for k in range(150):
             b = k % 8 + 1
-            profile.observe(b, factor * _line(b))
+            profile.observe(b, factor * _line(b), (150 * turn + k) * 0.02)
         assert [profile.median(b) for b in (1, 3, 8)] == pytest.approx([factor * _line(b) for b in (1, 3, 8)])
         assert profile.p99(4) == pytest.approx(factor * _line(4))
 
 
 def test_one_slow_batch_in_fifty_is_in_the_99th_percentile_and_not_in_the_median() -> None:
     profile = Profile(_table(b1=0.010), 1)
-    for k in range(WINDOW):
-        profile.observe(1, 0.050 if k % 50 == 7 else 0.010)
+    for k in range(150):
+        profile.observe(1, 0.050 if k % 50 == 7 else 0.010, 0.02 * k)
     assert profile.median(1) == pytest.approx(0.010)
     assert profile.p99(1) == pytest.approx(0.050)
 
 
 def test_a_batch_that_takes_no_time_is_no_division_by_nought() -> None:
     profile = Profile({1: Timing(0.0, 0.0)}, 4)
-    for _ in range(ENOUGH):
-        profile.observe(1, 0.0001)
+    for k in range(ENOUGH):
+        profile.observe(1, 0.0001, 0.1 * k)
     assert profile.median(1) >= 0
+
+
+def test_a_slow_moment_is_forgotten_although_hardly_anything_is_run_any_more() -> None:
+    """Frames that would be late are dropped, and only what is run is measured: two frames a second of each blind stream."""
+    profile = Profile(_table(b1=0.010), 1)
+    for k in range(100):
+        profile.observe(1, 0.300, 0.04 * k)
+    assert profile.median(1) == pytest.approx(0.300)
+    for k in range(5):
+        profile.observe(1, 0.010, 4 + 0.5 * k)
+    assert profile.median(1) == pytest.approx(0.010)
 
 
 # Measuring.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -11,7 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.numpy_helper
 import pytest
+from onnx import TensorProto, helper
 
 from pipelines.errors import UsageError
 from pipelines.predict import convert
@@ -55,6 +60,36 @@ def test_a_model_is_converted_once_and_its_facts_come_back_whole(store: ModelSto
     assert second.folder == first.folder
     assert second.facts() == FACTS
     assert second.model.read_text() == "model 1"
+
+
+def test_a_disk_that_is_full_is_said(store: ModelStore, tmp_path: Path) -> None:
+    """The kernel refuses to let a file grow, as a full disk does; OpenVINO only says "iostream error"."""
+    model = convert.from_onnx(find(str(_big_onnx(tmp_path / "m.onnx"))))[0]
+
+    def written(folder: Path) -> ModelFacts:
+        convert.save(model, folder / "model.xml")
+        return FACTS
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(UsageError, match=r"cannot be kept in .*: File too large; .* WATCHLINE_CACHE") as caught:
+            store.get("a", written)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(store.folder) in str(caught.value)
+    assert store.get("a", written).whole()
+
+
+def _big_onnx(path: Path) -> Path:
+    weights = onnx.numpy_helper.from_array(np.zeros((3, 100_000), np.float32), "w")
+    nodes = [helper.make_node("GlobalAveragePool", ["x"], ["p"]), helper.make_node("Flatten", ["p"], ["f"])]
+    nodes.append(helper.make_node("MatMul", ["f", "w"], ["y"]))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 100_000])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    return path
 
 
 @pytest.mark.parametrize("facts", [replace(FACTS, names=None, batch=None), replace(FACTS, names=())])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from pipelines.render.builtin import builtin_has
 from pipelines.render.fonts import FontIndex
 from pipelines.render.runs import MISSING, Run, clean, clusters, split_runs
-from pipelines.render.text import TextPainter, ascent, line_height
+from pipelines.render.text import TextPainter, ascent, find_fonts, line_height
 
 NO_FONTS = FontIndex(())
 
@@ -177,10 +178,40 @@ def test_a_running_clock_needs_one_width() -> None:
     assert len(painter._widths) == 1
 
 
-@pytest.mark.parametrize("prepare", [lambda p: p.prepare(["ციყვი"]), lambda p: p.mask("ციყვი", 20)])
-def test_fonts_are_looked_for_once(prepare: Callable[[TextPainter], object], folder: Path) -> None:
+@pytest.mark.parametrize(
+    "look", [lambda fonts: find_fonts(["ციყვი"], 9, fonts=fonts), lambda fonts: TextPainter(fonts=fonts).mask("ციყვი", 20)]
+)
+def test_fonts_are_looked_for_once(look: Callable[[FontIndex], object], folder: Path) -> None:
     fonts = FontIndex((str(folder),))
-    prepare(TextPainter(fonts=fonts))
+    look(fonts)
     for path in folder.iterdir():
         path.unlink()
     assert fonts.find("ციყვი") == folder / "Georgian-Regular.ttf"
+
+
+class TestFindFonts:
+    """Before the first frame, within a bounded time; after it no font is read any more."""
+
+    NAMES = ("ციყვი", "سنجاب", "ไทย", "fox")
+
+    def test_all_names(self, fonts: FontIndex, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert find_fonts(self.NAMES, 9, fonts=fonts)
+        monkeypatch.setattr("pipelines.render.fonts._read_codes", lambda font: pytest.fail("a font was read"))
+        found = [split_runs(clean(name), fonts)[0].font for name in self.NAMES]
+        assert found == [folder / "Georgian-Regular.ttf", folder / "Oriental-Regular.ttf", None, None]
+        assert {run.font for run in split_runs("हिन्दी", fonts)} == {None}
+
+    def test_a_search_that_takes_too_long_is_given_up(self, fonts: FontIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+        ticks = itertools.count()
+        assert not find_fonts(self.NAMES, 0.5, fonts=fonts, clock=lambda: next(ticks))
+        monkeypatch.setattr("pipelines.render.fonts._read_codes", lambda font: pytest.fail("a font was read"))
+        assert split_runs("ციყვი", fonts) == [Run(5 * MISSING)]
+
+    def test_a_stop_ends_it(self, fonts: FontIndex) -> None:
+        assert not find_fonts(self.NAMES, 9, lambda: False, fonts=fonts)
+
+    def test_the_next_run_in_the_process_looks_anew(self, fonts: FontIndex, folder: Path) -> None:
+        assert not find_fonts(self.NAMES, 9, lambda: False, fonts=fonts)
+        assert fonts.find("ციყვი") is None
+        assert find_fonts(self.NAMES, 9, fonts=fonts)
+        assert fonts.find("ციყვი") == folder / "Georgian-Regular.ttf"

@@ -16,12 +16,15 @@ from tests.servers.process import ServerProcess
 class Play:
     """A file played for ever at its own rate, not encoded again: H.264 or H.265, and AAC unless `sound` is False.
 
-    drop: the share of RTP packets that get lost, 0-1.
+    drop: the share of RTP packets that get lost, 0-1. other: a file that is the same but for the size of its pictures, for
+    `RtspServer.switch`. always_on: the camera does not wait for a client to begin.
     """
 
     path: Path
     sound: bool = True
     drop: float = 0.0
+    other: Path | None = None
+    always_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,22 @@ class RtspServer(ServerProcess):
         lines = {name: _order(mount) for name, mount in mounts.items()}
         super().__init__("rtsp.py", {"user": user, "password": password, "auth": auth, "mounts": lines}, port=port)
 
+    def freeze_pictures(self, name: str) -> None:
+        """No more pictures from this mount; its sound goes on, and the server answers."""
+        self.tell(f"freeze {name}")
+
+    def thaw_pictures(self, name: str) -> None:
+        """Pictures again, from the clip's next key picture on."""
+        self.tell(f"thaw {name}")
+
+    def switch(self, name: str) -> None:
+        """From the next key picture on, the pictures of the other file, and with the next call those of the first again."""
+        self.tell(f"switch {name}")
+
+    def restart_clock(self, name: str) -> None:
+        """Timestamps, sequence numbers and SSRCs begin anew, within the sessions that are open."""
+        self.tell(f"clock {name}")
+
     def url(self, name: str, *, credentials: bool = True, password: str | None = None) -> str:
         """Where the mount plays, with user and password (percent-encoded); `password` replaces the right one."""
         who = ""
@@ -74,4 +93,5 @@ def _order(mount: Path | Play | PatternSpec) -> dict[str, object]:
     if isinstance(mount, PatternSpec):
         return {"launch": mount.launch()}
     play = mount if isinstance(mount, Play) else Play(mount)
-    return {"path": str(play.path), "sound": play.sound, "drop": play.drop}
+    other = None if play.other is None else str(play.other)
+    return {"path": str(play.path), "other": other, "sound": play.sound, "drop": play.drop, "always_on": play.always_on}

@@ -221,6 +221,9 @@ class _Files(_Handler):
     def _answer(self, body: bool) -> None:
         peer: HttpFiles = self.server.owner
         path = unquote(urlsplit(self.path).path)
+        if path in peer.moved:
+            self.start(302, {"Location": peer.moved[path]}, 0)
+            return
         status = peer.answers.get(path, 200)
         if status == 200 and not peer.lets_in(self.headers["Authorization"]):
             status = 401
@@ -267,18 +270,20 @@ def _span(header: str | None, size: int) -> tuple[int, int]:
 class HttpFiles(_HttpPeer):
     """Serves the files of a folder, with Range, and keeps `requests`.
 
-    answers: status codes for paths ("/door.mp4": 403), in place of the file; may be changed while it serves. With a
-    user, all else is answered 401 unless the request carries user and password (basic).
+    answers: status codes for paths ("/door.mp4": 403), in place of the file; may be changed while it serves. moved: where
+    paths redirect to. With a user, all else is answered 401 unless the request carries user and password (basic).
     """
 
     handler = _Files
 
     def __init__(
-        self, folder: Path, *, answers: Mapping[str, int] | None = None, user: str | None = None, password: str = ""
-    ) -> None:
+        self, folder: Path, *, answers: Mapping[str, int] | None = None, moved: Mapping[str, str] | None = None,
+        user: str | None = None, password: str = "",
+    ) -> None:  # fmt: skip
         super().__init__()
         self.folder = folder
         self.answers = dict(answers or {})
+        self.moved = dict(moved or {})
         self._key = None if user is None else "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def __enter__(self) -> HttpFiles:
@@ -292,3 +297,31 @@ class HttpFiles(_HttpPeer):
     def lets_in(self, authorization: str | None) -> bool:
         """Whether a request with this header may have files."""
         return self._key is None or authorization == self._key
+
+
+class _Endless(_Handler):
+    def do_GET(self) -> None:
+        peer: EndlessHttp = self.server.owner
+        self.start(200, {"Content-Type": peer.kind}, 1 << 40)
+        with contextlib.suppress(OSError):
+            self.wfile.write(peer.head)
+            while not self.server.ending.is_set():
+                self.wfile.write(peer.part)
+
+
+class EndlessHttp(_HttpPeer):
+    """Answers every GET with `head` and then `part` for ever, as fast as it is read."""
+
+    handler = _Endless
+
+    def __init__(self, head: bytes, part: bytes, kind: str = "application/octet-stream") -> None:
+        super().__init__()
+        self.head, self.part, self.kind = head, part, kind
+
+    def __enter__(self) -> EndlessHttp:
+        self._begin()
+        return self
+
+    def url(self, path: str) -> str:
+        """An address of this server."""
+        return f"http://127.0.0.1:{self.port}/{path.lstrip('/')}"

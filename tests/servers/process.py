@@ -77,6 +77,18 @@ class ServerProcess:
         self.kill()
         self._start()
 
+    def tell(self, line: str) -> None:
+        """Have the child do something that its script knows, and wait until it has begun.
+
+        :raises RuntimeError: if it does not run, or does not answer.
+        """
+        child = self._running()
+        assert child.stdin is not None
+        child.stdin.write(line.encode() + b"\n")
+        child.stdin.flush()
+        if self._answer(child) != "done":
+            raise RuntimeError(f"{self._script.name} did not {line}: {self.log()}")
+
     def log(self) -> str:
         """What the child has written to stderr, all starts together."""
         self._log.seek(0)
@@ -105,7 +117,7 @@ class ServerProcess:
 
     @staticmethod
     def _answer(child: subprocess.Popen[bytes]) -> str:
-        """The child's first line; what there is of it if the child ends or START_S passes."""
+        """The child's next line; what there is of it if the child ends or START_S passes."""
         assert child.stdout is not None
         end, line = time.monotonic() + START_S, b""
         while not line.endswith(b"\n") and select.select([child.stdout], [], [], max(end - time.monotonic(), 0))[0]:

@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,9 @@ import av
 import av.error
 import pytest
 
+from pipelines.sources.opening import Limits
+from pipelines.sources.rtp.packet import RtpPacket, parse
+from pipelines.sources.rtsp.client import RtspClient
 from tests.media import luma, number_of, numbered
 from tests.servers import PatternSpec, Play, RtspServer
 from tests.servers.peers import FullBacklog, HttpFiles, SilentPeer, StoppingHttp
@@ -49,6 +53,15 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbered(folder / "b.mkv", frames=50, b_frames=2, sound=True)
     numbered(folder / "hevc.mp4", frames=50, codec="libx265")
     return folder
+
+
+def _packets(client: RtspClient, count: int) -> list[RtpPacket]:
+    """The next RTP packets."""
+    found: list[RtpPacket] = []
+    while len(found) < count:
+        received = (parse(r.data, r.arrived_s, None) for r in client.receive(1.0) if r.kind == "rtp")
+        found += [packet for packet in received if packet is not None]
+    return found
 
 
 class TestRtsp:
@@ -110,6 +123,53 @@ class TestRtsp:
             server.restart()
             assert server.url("cam") == url
             assert runs(watch(url, 25))
+
+    def test_what_happens_to_a_camera_that_is_on(self, clips: Path) -> None:
+        """Nothing of it breaks the session, and the pictures go on by their numbers."""
+        other = numbered(clips / "other.mp4", size=(96, 80), frames=50, gop=10, sound=True)
+        clip = numbered(clips / "this.mp4", frames=50, gop=10, sound=True)
+        with (
+            RtspServer({"cam": Play(clip, other=other, always_on=True)}) as server,
+            av.open(server.url("cam"), options=QUICK, timeout=(10, 10)) as container,
+        ):
+            seen: list[av.VideoFrame] = []
+            for height in (64, 80, 64):
+                for frame in container.decode(video=0):
+                    seen.append(frame)
+                    if frame.height == height:
+                        break
+                server.switch("cam")
+            assert runs([number_of(luma(f)) for f in seen[1:]])
+
+    def test_pictures_freeze_and_their_sound_goes_on(self, clips: Path) -> None:
+        clip = numbered(clips / "sound.mp4", frames=50, gop=10, sound=True)
+        with (
+            RtspServer({"cam": Play(clip, always_on=True)}) as server,
+            av.open(server.url("cam"), options=QUICK, timeout=(10, 10)) as container,
+        ):
+            packets = container.demux()
+            list(itertools.islice(packets, 20))
+            server.freeze_pictures("cam")
+            kinds = [packet.stream.type for packet in itertools.islice(packets, 150)]
+            assert kinds[-40:] == ["audio"] * 40  # what came before waited in FFmpeg
+            server.thaw_pictures("cam")
+            videos = (packet for packet in packets if packet.stream.type == "video")
+            next(videos)  # the last one before, which FFmpeg hands out when the next begins
+            assert next(videos).is_keyframe
+
+    def test_a_camera_restarts_its_clock(self, clips: Path) -> None:
+        clip = numbered(clips / "mute.mp4", frames=50, gop=10)
+        stop = threading.Event()
+        with (
+            RtspServer({"cam": Play(clip, sound=False, always_on=True)}) as server,
+            RtspClient(server.url("cam"), transport="tcp", stop=stop, limits=Limits()) as client,
+        ):
+            before = _packets(client, 20)
+            server.restart_clock("cam")
+            after = _packets(client, 40)
+        assert len({p.ssrc for p in before}) == 1
+        assert after[-1].ssrc != before[0].ssrc
+        assert abs(after[-1].timestamp - before[-1].timestamp) > 60 * 90_000
 
     def test_freeze_and_thaw(self, clips: Path) -> None:
         with RtspServer({"cam": clips / "plain.mp4"}) as server:

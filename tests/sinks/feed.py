@@ -10,6 +10,7 @@ from typing import Any
 import av
 import numpy as np
 
+from pipelines.files import file_address
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
 from pipelines.sinks.video import VideoFile
 from tests.media import grey, level, luma, number_of
@@ -49,7 +50,7 @@ def play(sink: VideoFile, times: Times, info: StreamInfo | None = None, session:
 
 def replay(sink: VideoFile, source: Path) -> None:
     """Show every picture of a real file, with the times and hints that a source takes from it."""
-    with av.open(str(source)) as container:
+    with av.open(file_address(source)) as container:
         stream = container.streams.video[0]
         info = StreamInfo(stream.time_base, stream.average_rate, sound=str(source))
         start = None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,17 +15,11 @@ import pytest
 from pipelines.frame import Picture
 from pipelines.sinks.display import display_there, require_display
 from pipelines.sinks.mosaic import Mosaic, cells, columns_for, first_size
+from tests.display import Environ, start_xvfb, without_display
 from tests.media import grey
 from tests.system import need
 
 ROOT = Path(__file__).parents[2]
-Environ = dict[str, str]
-
-
-def without_display(**more: str) -> Environ:
-    """This process's environment with no display but what is given."""
-    hidden = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "QT_QPA_PLATFORM")
-    return {k: v for k, v in os.environ.items() if k not in hidden} | more
 
 
 def play(scenario: str, environ: Environ) -> str:
@@ -37,28 +29,6 @@ def play(scenario: str, environ: Environ) -> str:
     assert done.returncode == 0, f"rc {done.returncode}\n{done.stdout}{done.stderr}"
     assert done.stderr == ""
     return done.stdout
-
-
-def start_xvfb(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Xvfb on a free display, and the display's name."""
-    reading, writing = os.pipe()
-    command = ["Xvfb", "-displayfd", str(writing), "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-nocursor"]
-    server = subprocess.Popen([*command, "-fbdir", str(folder), *options], pass_fds=(writing,), stderr=subprocess.DEVNULL)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        return server, f":{answer.readline().strip()}"
-
-
-@pytest.fixture(scope="module")
-def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
-    need("Xvfb", "xdotool")
-    folder = tmp_path_factory.mktemp("xvfb")
-    server, name = start_xvfb(folder)
-    try:
-        yield without_display(DISPLAY=name, XVFB_SCREEN=str(folder / "Xvfb_screen0"))
-    finally:
-        server.terminate()
-        server.wait()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Fates:
 
 def offer(window: Window, stream: str, shown: Picture, fates: Fates) -> None:
     """Offer a picture and keep its fate."""
-    window.offer(frame(stream, shown), shown, fates.ended())
+    window.offer(frame(stream, shown), lambda: shown, fates.ended())
 
 
 def screenshot() -> Screenshot:

@@ -433,3 +433,17 @@ def test_closing_a_decoder_whose_threads_are_at_work_does_not_deadlock(tmp_path:
     """Case C46: a line for the log, wanted by a frame thread, needs the lock that whoever frees the decoder holds."""
     clip = numbered(tmp_path / "b.mkv", frames=50, b_frames=2)
     subprocess.run([sys.executable, "-c", UNFINISHED, str(clip)], check=True, timeout=20, cwd=Path(__file__).parents[2])
+
+
+ENDLESS = """
+import sys, threading
+from pathlib import Path
+from pipelines.sources.file import FileSource
+from pipelines.sources.source import Unheard
+assert len(list(FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), Unheard()))) == 2
+"""
+
+
+def test_a_broken_hevc_stream_does_not_hang_with_threads() -> None:
+    clip = Path(__file__).parents[1] / "data/frame-threads.mp4"
+    subprocess.run([sys.executable, "-c", ENDLESS, str(clip)], check=True, timeout=20, cwd=Path(__file__).parents[2])

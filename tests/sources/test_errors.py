@@ -12,7 +12,7 @@ from pipelines.errors import SourceError
 from pipelines.sources.address import shown
 from pipelines.sources.file import FileSource, check_file
 from pipelines.sources.images import ImagesSource
-from pipelines.sources.network import NetworkSource, has_end
+from pipelines.sources.network import NetworkSource, has_end, speaks
 from pipelines.sources.opening import Limits
 from pipelines.sources.source import Source
 from pipelines.sources.webcam import WebcamSource
@@ -269,8 +269,14 @@ class TestOthers:
         ("http://host/a#frag", "http://host/a"),
         ("/tmp/a b@c.mp4", "/tmp/a b@c.mp4"),
         ("rtsp://[::1]:554/a", "rtsp://[::1]:554/a"),
-        ("rtsp://u:p@[broken/a", "rtsp://***"),
+        ("rtsp://u:p@[broken/a", "rtsp://***@[broken/a"),
     ],
 )
 def test_addresses_as_they_are_shown(address: str, wanted: str) -> None:
     assert shown(address) == wanted
+
+
+def test_what_this_ffmpeg_speaks() -> None:
+    """Without a connection; the names of ffmpeg's own list are of another build."""
+    assert [s for s in ("http", "https", "tcp", "udp", "rtmp") if not speaks(s)] == []
+    assert not speaks("gopher+x")

@@ -2,64 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
-import numpy.typing as npt
 import pytest
-from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 from pipelines.frame import Picture
-from pipelines.planes import SCALER_SPACES, color_range, yuv_frame
 from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
-from pipelines.sources.pixels import EXACT
+from tests.rgb import HEIGHT, SMOOTH, WIDTH, corners, near, reference, rgb
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import everything
-from tests.system import need
-
-Rgb = npt.NDArray[np.uint8]
-WIDTH, HEIGHT = 160, 96
-SMOOTH = f"gradients=s={WIDTH}x{HEIGHT}:d=0.2:c0=red:c1=blue:c2=green:c3=white:n=4:seed=7:x0=10:y0=5:x1=150:y1=90"
-"""Colours without edges: chroma that is halved and doubled again stays what it was."""
-
-
-def _rgb(picture: Picture) -> Rgb:
-    """The picture upright, as the model would see it, exactly converted."""
-    converted = VideoReformatter().reformat(
-        yuv_frame(picture), format="rgb24", interpolation=EXACT, threads=1,
-        src_colorspace=SCALER_SPACES[picture.matrix], src_color_range=color_range(picture.full_range),
-        dst_color_range=color_range(True),
-    )  # fmt: skip
-    flat = converted.to_ndarray()
-    turned = np.rot90(flat, -picture.rotation // 90)
-    return turned[:, ::-1] if picture.mirrored else turned
-
-
-def _reference(path: Path, *options: str) -> Rgb:
-    """The first frame as the ffmpeg command line gives it: turned, with the scaler's exact flags."""
-    need("ffmpeg")
-    probe = ["-sws_flags", "bicubic+accurate_rnd+full_chroma_int+full_chroma_inp"]
-    done = subprocess.run(
-        ["ffmpeg", "-v", "error", "-i", str(path), *options, "-frames:v", "1", *probe, "-f", "image2pipe", "-c:v", "ppm",
-         "-pix_fmt", "rgb24", "-"],
-        capture_output=True, check=True, timeout=30, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    magic, width, height, _most = done.stdout.split(maxsplit=4)[:4]
-    assert magic == b"P6"
-    shape = int(height), int(width), 3
-    return np.frombuffer(done.stdout[-shape[0] * shape[1] * 3 :], np.uint8).reshape(shape)
-
-
-def _near(found: Rgb, wanted: Rgb, mean: float = 2, most: float = 12) -> None:
-    assert found.shape == wanted.shape
-    apart = np.abs(found.astype(int) - wanted)
-    assert apart.mean() < mean, f"mean difference {apart.mean():.2f}, at most {apart.max()}"
-    assert apart.max() < most, f"at most {apart.max()}, mean {apart.mean():.2f}"
+from tests.turns import TURNS, quadrants, write_matrix
 
 
 def _first(path: Path) -> Picture:
@@ -82,7 +39,7 @@ def test_pixel_formats(pix_fmt: str, tmp_path: Path) -> None:
         assert next(container.decode(video=0)).format.name == pix_fmt
     picture = _first(clip)
     assert (picture.y.dtype, picture.y.shape, picture.u.shape) == (np.uint8, (96, 160), (48, 80))
-    _near(_rgb(picture), _reference(clip))
+    near(rgb(picture), reference(clip))
 
 
 FILMS = [
@@ -100,7 +57,7 @@ def test_pixel_formats_of_films_of_pictures(codec: str, suffix: str, pix_fmt: st
     ffmpeg("-f", "lavfi", "-i", SMOOTH, "-c:v", codec, "-q:v", 2, "-pix_fmt", pix_fmt, clip)
     picture = _first(clip)
     assert picture.full_range
-    _near(_rgb(picture), _reference(clip))
+    near(rgb(picture), reference(clip))
 
 
 def test_an_animation(tmp_path: Path) -> None:
@@ -113,7 +70,7 @@ def test_an_animation(tmp_path: Path) -> None:
     captures = everything(FileSource(gif))
     assert [c.pts_s for c in captures] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
     for k, capture in enumerate(captures):
-        assert np.abs(_rgb(capture.picture).astype(int) - (40 * k, 48, 32)).max() <= 4
+        assert np.abs(rgb(capture.picture).astype(int) - (40 * k, 48, 32)).max() <= 4
     assert len(everything(ImagesSource([gif]))) == 1
 
 
@@ -134,7 +91,7 @@ def test_range_and_matrix_as_they_are_tagged(full: bool, matrix: str, tmp_path: 
     )  # fmt: skip
     picture = _first(clip)
     assert (picture.full_range, picture.matrix) == (full, matrix)
-    assert np.abs(_rgb(picture).astype(int) - (192, 48, 32)).max() <= 3
+    assert np.abs(rgb(picture).astype(int) - (192, 48, 32)).max() <= 3
 
 
 def test_without_tags_it_is_what_the_command_line_takes_it_for(tmp_path: Path) -> None:
@@ -142,7 +99,7 @@ def test_without_tags_it_is_what_the_command_line_takes_it_for(tmp_path: Path) -
     ffmpeg("-f", "lavfi", "-i", SMOOTH, "-c:v", "libx264", "-qp", 1, "-pix_fmt", "yuv420p", clip)
     picture = _first(clip)
     assert (picture.full_range, picture.matrix) == (False, "bt601")
-    _near(_rgb(picture), _reference(clip), 1, 4)
+    near(rgb(picture), reference(clip), 1, 4)
 
 
 def test_planes_of_yuv420p_are_the_decoder_s_own(tmp_path: Path) -> None:
@@ -165,53 +122,23 @@ def test_sample_aspect(tmp_path: Path) -> None:
     assert _first(clip).sample_aspect == 1
 
 
-# Turns. Four quadrants of different colours show each of the eight.
-
-
-def _quadrants() -> Image.Image:
-    image = Image.new("RGB", (WIDTH, HEIGHT))
-    for k, colour in enumerate(((220, 40, 40), (40, 60, 220), (60, 200, 60), (230, 220, 40))):
-        x, y = k % 2 * WIDTH // 2, k // 2 * HEIGHT // 2
-        image.paste(colour, (x, y, x + WIDTH // 2, y + HEIGHT // 2))
-    return image
-
-
-def _corners(rgb: Rgb) -> npt.NDArray[np.int64]:
-    height, width = rgb.shape[:2]
-    places = [(y, x) for y in (height // 4, 3 * height // 4) for x in (width // 4, 3 * width // 4)]
-    return np.array([rgb[y - 4 : y + 4, x - 4 : x + 4].reshape(-1, 3).mean(0).round() for y, x in places], int)
-
-
-def _matrix(clip: Path, a: int, b: int, c: int, d: int) -> None:
-    """Write a display matrix (16.16 fixed point) into the track header of an mp4."""
-    data = bytearray(clip.read_bytes())
-    at = data.index(b"tkhd")
-    place = at + 4 + 40
-    for k, value in enumerate((a, b, 0, c, d)):
-        data[place + 4 * k : place + 4 * k + 4] = (value << 16 & 0xFFFFFFFF).to_bytes(4, "big")
-    clip.write_bytes(bytes(data))
-
-
-TURNS = {
-    "as it is": (1, 0, 0, 1), "90": (0, 1, -1, 0), "180": (-1, 0, 0, -1), "270": (0, -1, 1, 0),
-    "mirrored": (-1, 0, 0, 1), "upside down": (1, 0, 0, -1), "transposed": (0, 1, 1, 0), "anti-transposed": (0, -1, -1, 0),
-}  # fmt: skip
+# Turns.
 
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_turns_of_a_film(turn: str, tmp_path: Path) -> None:
     """Case C18, and the four mirrored ones."""
-    _quadrants().save(tmp_path / "q.png")
+    quadrants().save(tmp_path / "q.png")
     clip = tmp_path / "turned.mp4"
     ffmpeg("-loop", 1, "-i", tmp_path / "q.png", "-frames:v", 3, "-c:v", "libx264", "-qp", 4, "-pix_fmt", "yuv420p", clip)
-    _matrix(clip, *TURNS[turn])
+    write_matrix(clip, *TURNS[turn])
     picture = _first(clip)
-    wanted = _reference(clip)
-    found = _rgb(picture)
+    wanted = reference(clip)
+    found = rgb(picture)
     assert found.shape == wanted.shape
-    assert np.abs(_corners(found) - _corners(wanted)).max() <= 5
+    assert np.abs(corners(found) - corners(wanted)).max() <= 5
     assert picture.upright_size == (wanted.shape[1], wanted.shape[0])
-    distinct = {tuple(c) for c in _corners(found)}
+    distinct = {tuple(c) for c in corners(found)}
     assert len(distinct) == 4
 
 
@@ -219,7 +146,7 @@ def test_turns_of_a_film(turn: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
 def test_orientations_of_a_photo(orientation: int, suffix: str, tmp_path: Path) -> None:
     """Whatever EXIF says, the picture comes out upright."""
-    upright = _quadrants()
+    upright = quadrants()
     ways = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # how Pillow must turn the upright one for it to be stored so
     stored = upright.transpose(Image.Transpose(ways[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
@@ -227,9 +154,9 @@ def test_orientations_of_a_photo(orientation: int, suffix: str, tmp_path: Path) 
     path = tmp_path / f"photo.{suffix}"
     stored.save(path, exif=exif, quality=95, subsampling=0)
     picture = everything(ImagesSource([path]))[0].picture
-    found = _corners(_rgb(picture))
+    found = corners(rgb(picture))
     assert picture.upright_size == (WIDTH, HEIGHT)
-    assert np.abs(found - _corners(np.asarray(upright))).max() <= 6
+    assert np.abs(found - corners(np.asarray(upright))).max() <= 6
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "P", "1", "RGBA", "LA", "I;16", "CMYK"])
@@ -245,4 +172,4 @@ def test_modes_of_a_photo(mode: str, tmp_path: Path) -> None:
         wanted = np.asarray(image.convert("RGB"))
     path = tmp_path / ("photo.jpg" if mode == "CMYK" else "photo.png")
     image.save(path, **({"quality": 98} if mode == "CMYK" else {}))
-    _near(_rgb(everything(ImagesSource([path]))[0].picture), wanted, 2, 12)
+    near(rgb(everything(ImagesSource([path]))[0].picture), wanted, 2, 12)

@@ -17,6 +17,7 @@ import av.logging
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.packets import demuxed
 from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.opening import opened
@@ -71,7 +72,7 @@ class FfmpegRtsp:
                 return lost
 
             yield from decoded(
-                container.demux(), stream, stop=stop, watch=watch, info=info, gaps=gaps,
+                demuxed(container), stream, stop=stop, watch=watch, info=info, gaps=gaps,
                 timeline=Timeline(info, leaps=False), silence_s=limits.read_s,
             )  # fmt: skip
         if not stop.is_set():

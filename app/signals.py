@@ -1,0 +1,62 @@
+"""SIGINT, SIGTERM and SIGHUP (the terminal was closed), from the program's first line to its last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+
+class Signals:
+    """The first signal stops the work, a second one ends the process at once; so does the first where no work is done
+    that would have to be finished. `for_good`: handlers stay, since the process is about to end."""
+
+    def __init__(self, *, for_good: bool) -> None:
+        self.received: int | None = None
+        self.at_s = 0.0
+        self._for_good = for_good
+        self._stop: Callable[[], None] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # nohup ignores it, so that the command outlives its terminal.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._on)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._for_good:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While inside, the first signal calls `stop`, in the main thread."""
+        self._stop = stop
+        try:
+            yield
+        finally:
+            self._stop = None
+
+    def code(self, code: int) -> int:
+        """The exit code of work that ended with `code`: a stop is one, unless something had failed."""
+        return code or (128 + self.received if self.received is not None else 0)
+
+    def _on(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None and number == signal.SIGHUP:
+            return  # the kernel sends one, and the shell that goes with the terminal another
+        if self.received is not None or self._stop is None:
+            again = "" if self.received is None else ", a second signal: outputs may not be finished"
+            with suppress(OSError):
+                os.write(2, f"watchline: ended by {signal.Signals(number).name}{again}\n".encode())
+            os._exit(128 + number)
+        self.received = number
+        self.at_s = time.monotonic()
+        self._stop()

@@ -1,0 +1,35 @@
+"""Files: how FFmpeg is told of them, and whether one can be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def file_address(path: Path | str) -> str:
+    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
+    return f"file:{path}"
+
+
+def try_to_write(path: Path, *, regular: bool = False) -> None:
+    """See whether a file can be written at `path`; with `regular`, neither a pipe nor a device. Creates and changes nothing.
+
+    :raises OSError, ValueError: if not.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        # Whether a file can be made there is only known by making one: it has no name, or another one for a moment.
+        with tempfile.TemporaryFile(dir=path.parent):
+            return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if stat.S_ISREG(mode):
+        os.close(os.open(path, os.O_WRONLY))
+    elif regular:
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -1,0 +1,75 @@
+"""Whether a kind of video file holds a sound so that it plays: it is tried, with the sound's first packets, in memory.
+
+Nothing less says it. FFmpeg's list of what a container takes has Opus for mov, which then refuses it; mp4 accepts PCM, FLAC
+and AC-3 and writes a header that no player opens when the source said too little about them; MPEG-TS takes every codec
+and marks those that it has no number for as unknown data.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import av
+from av.audio.stream import AudioStream
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import Stream
+
+SUFFIXES = {"mp4": ".mp4", "mov": ".mov", "matroska": ".mkv", "mpegts": ".ts"}
+"""How the containers are named by those who use them."""
+PACKETS = 16
+
+
+def holds(format: str, options: Mapping[str, str], stream: AudioStream, packets: Sequence[Packet[AudioStream]]) -> bool:
+    """Whether a file of this format has the sound in it when it is read again. `packets`: the first ones; left as they are."""
+    file = io.BytesIO()
+    try:
+        with av.open(file, "w", format=format, container_options=dict(options)) as trial:
+            track = add_track(trial, stream, packets[0])
+            for packet in packets:
+                trial.mux_one(_copied(packet, track))
+        file.seek(0)
+        with av.open(file, "r") as again:
+            return _plays(again, stream)
+    except (OSError, av.FFmpegError, ValueError):
+        return False
+
+
+def add_track(output: OutputContainer, stream: AudioStream, first: Packet[AudioStream]) -> AudioStream:
+    """A track for the packets of `stream`, of which `first` is the first.
+
+    :raises ValueError: if this container takes no such codec.
+    """
+    track = output.add_stream_from_template(stream)
+    codec = track.codec_context
+    if codec.layout.name.endswith(" channels"):
+        # AVI, ASF and Matroska give PCM a number of channels, mp4 wants to know which: FFmpeg's usual order of that number.
+        codec.layout = f"{codec.layout.nb_channels}c"
+    if first.has_sidedata("new_extradata"):
+        # The header of the output is written before the muxer sees the first packet.
+        codec.extradata = bytes(first.get_sidedata("new_extradata"))
+    return track
+
+
+def _copied(packet: Packet[AudioStream], track: AudioStream) -> Packet[Stream]:
+    """The same packet for another track: a muxer counts the times of what it is given anew."""
+    copy = Packet(bytes(packet))
+    copy.pts, copy.dts, copy.duration, copy.time_base = packet.pts, packet.dts, packet.duration, packet.time_base
+    copy.is_keyframe = packet.is_keyframe
+    copy.stream = track
+    return copy
+
+
+def _plays(file: InputContainer, wanted: AudioStream) -> bool:
+    found = file.streams.best("audio")
+    if not isinstance(found, AudioStream) or found.codec_context is None:
+        return False
+    return _form(found) == _form(wanted) and any(packet.decode() for packet in file.demux(found))
+
+
+def _form(stream: AudioStream) -> tuple[str, int, int]:
+    """Codec, samples a second, channels. In mp4 and MPEG-TS the layers of MPEG audio are one codec, which one decoder plays."""
+    codec = stream.codec_context
+    name = "mpeg audio" if codec.name.startswith(("mp1", "mp2", "mp3")) else codec.name
+    return name, codec.rate, codec.layout.nb_channels

@@ -1,0 +1,46 @@
+"""What `auto` takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.choose import engine, likeness
+from pipelines.predict.preprocess import InputSpec
+from pipelines.predict.store import ModelFacts
+
+CHOICE = {"engine": "openvino", "engine_why": "5 ms", "video_precision": "bf16", "video_precision_why": "2 ms"}
+
+
+@pytest.fixture
+def facts() -> ModelFacts:
+    return ModelFacts(InputSpec(), None, None, CHOICE)
+
+
+def test_pictures_are_worked_on_exactly_and_videos_as_fast_as_the_gate_allows(facts: ModelFacts) -> None:
+    assert engine(facts, "auto", "auto", stills=True)[:2] == ("openvino", "fp32")
+    assert engine(facts, "auto", "auto", stills=False)[:2] == ("openvino", "bf16")
+    assert "2 ms" in engine(facts, "auto", "auto", stills=False)[2]
+
+
+def test_what_was_asked_for_is_taken(facts: ModelFacts) -> None:
+    assert engine(facts, "openvino", "fp32", stills=False)[:2] == ("openvino", "fp32")
+    assert engine(facts, "torch", "auto", stills=False)[:2] == ("torch", "fp32")
+
+
+def test_likeness_looks_at_sure_frames_only() -> None:
+    exact = np.array([[9, 0, 0], [0, 9, 0], [0.1, 0, 0.05], [0, 0, 9]], np.float32)
+    other = exact.copy()
+    assert likeness(exact, other) == (1.0, pytest.approx(1.0))
+    other[2] = [0, 0, 0.2]
+    assert likeness(exact, other)[0] == 0.75, "0.1 of 3 classes is p = 0.35: sure"
+    other[3] = [9, 0, 0]
+    agreement, cosine = likeness(exact, other)
+    assert agreement == 0.5
+    assert cosine < 0.9
+
+
+def test_likeness_where_nothing_is_sure() -> None:
+    flat = np.zeros((2, 10), np.float32)
+    flat[:, 0] = 0.1
+    assert likeness(flat, -flat)[0] == 1.0

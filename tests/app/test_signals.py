@@ -1,0 +1,110 @@
+"""SIGINT and SIGTERM at any moment, from the program's first line to the interpreter's end: its code and a word."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command import PROBE, environ
+from tests.media import numbered
+
+AT = """
+import os, signal, sys
+from app.cli import main
+
+number, moment, *sys.argv = sys.argv[1:]
+number = int(number)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == moment:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), number)
+
+if moment == "exit":
+    import atexit
+    atexit.register(os.kill, os.getpid(), number)
+elif moment == "report":
+    from app import run
+    write = run._write_report
+    def noisy(*args):
+        os.kill(os.getpid(), number)
+        return write(*args)
+    run._write_report = noisy
+elif moment == "warm-up":
+    import threading
+    from app import work
+    from pipelines.predict.engines.probe import ProbeEngine
+    stopped, stop, warm = threading.Event(), work.Work.stop, ProbeEngine.open
+    def stop_and_say(self):
+        stop(self)
+        stopped.set()
+    def slow(self, *args):
+        os.kill(os.getpid(), number)
+        assert stopped.wait(30)
+        return warm(self, *args)
+    work.Work.stop, ProbeEngine.open = stop_and_say, slow
+elif moment == "twice":
+    from app import build
+    def noisy(*args):
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+    build.make_model = noisy
+else:
+    sys.meta_path.insert(0, Finder())
+sys.exit(main())
+"""
+
+
+def signalled(moment: str, number: int, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command; it gets the signal when it imports the module `moment`, or as the word says."""
+    command = [sys.executable, "-c", AT, str(int(number)), moment, "watchline", *args]
+    return subprocess.run(command, env=environ(), capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("moment", ["app.flags", "argparse", "rich.console", "app.work"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_before_anything_began(place: Path, moment: str, number: signal.Signals, code: int) -> None:
+    done = signalled(moment, number, "run", "synthetic:64x64@25", *PROBE, "--jsonl", "out.jsonl")
+    assert done.returncode == code, done.stderr
+    assert done.stderr == f"watchline: ended by {number.name}\n"
+    assert not (place / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("command", ["doctor", "bench", "demo"])
+def test_other_commands(place: Path, command: str) -> None:
+    done = signalled(f"app.{command}" if command != "demo" else "app.run", signal.SIGINT, command)
+    assert (done.returncode, done.stderr) == (130, "watchline: ended by SIGINT\n")
+
+
+def test_when_all_is_done_and_python_ends(place: Path) -> None:
+    numbered(place / "num.mp4", frames=5)
+    done = signalled("exit", signal.SIGTERM, "run", "num.mp4", *PROBE, "-q", "--report", "r.json")
+    assert (done.returncode, done.stderr) == (143, "watchline: ended by SIGTERM\n")
+    assert (place / "r.json").stat().st_size > 0
+
+
+def test_while_the_report_is_written(place: Path) -> None:
+    numbered(place / "num.mp4", frames=5)
+    done = signalled("report", signal.SIGINT, "run", "num.mp4", *PROBE, "-q", "--report", "r.json")
+    assert (done.returncode, done.stderr) == (130, "")
+    assert (place / "r.json").stat().st_size > 0
+
+
+def test_while_the_model_warms_up(place: Path) -> None:
+    args = ("run", "synthetic:64x64@25", "synthetic:32x32@25", *PROBE, "-q", "--report", "r.json")
+    done = signalled("warm-up", signal.SIGINT, *args)
+    assert (done.returncode, done.stderr) == (130, "")
+    streams = json.loads((place / "r.json").read_text())["streams"]
+    assert [s["captured"] for s in streams.values()] == [0, 0]
+
+
+def test_twice_while_the_model_is_loaded(place: Path) -> None:
+    done = signalled("twice", signal.SIGTERM, "run", "synthetic:64x64@25", *PROBE)
+    assert done.returncode == 143
+    assert "Traceback" not in done.stderr
