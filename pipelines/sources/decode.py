@@ -143,7 +143,7 @@ class PictureDecoder:
         self._clock = clock
         self._look = Look(context)
         self._trust = Trust()
-        self._pixels = Pixels()
+        self._pixels = Pixels(steady=True)
         self._index = self._newest = -1
 
     def captures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from fractions import Fraction
 from typing import Literal, cast
 
@@ -28,15 +29,30 @@ EXACT = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 )
 
+UPRIGHT: Turn = (0, False)
+HELD_BYTES = 256 << 20
+"""Samples of frames that may wait for Python's garbage collector. PyAV ties a frame whose side data was read to itself, and
+the collector, which counts objects, comes after two hundred of them: of 1080p that were 600 MB."""
+
 
 class Pixels:
-    """Keeps the converter of one source. Thread: the source's."""
+    """Keeps the converter of one source, and how its pictures are turned. Thread: the source's.
 
-    def __init__(self) -> None:
+    steady: the frames are those of one stream. What lies beside a frame is read anew only when its size or rotation changes,
+    which costs nothing to see; a stream does not begin to stand on its head, mirrored, without either.
+    """
+
+    _held = 0
+    """Bytes since the collector was last called, of all sources."""
+
+    def __init__(self, *, steady: bool = False) -> None:
         self._converter = VideoReformatter()
+        self._steady = steady
+        self._size: tuple[int, int] | None = None
+        self._rotation = 0.0
         self._to_rgb = VideoReformatter()
         self._page = Page()
-        self._turned: Turn = (0, False)
+        self._turned = UPRIGHT
 
     def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
         """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
@@ -51,10 +67,23 @@ class Pixels:
     def _turn(self, frame: av.VideoFrame) -> Turn:
         """A container's turn comes with every frame. A stream's own comes with some (H.264, D.2.27, H.265, D.2.17), and
         holds until it says otherwise, at the latest until its next key picture."""
-        found = _display_matrix(frame)
-        if found is not None or frame.key_frame:
-            self._turned = found or (0, False)
+        rotation, size = frame.rotation, (frame.width, frame.height)
+        shows = rotation != self._rotation if rotation else frame.key_frame and self._turned != UPRIGHT
+        if shows or size != self._size or not self._steady:
+            self._size, self._rotation = size, rotation
+            self._make_room(frame)
+            found = _display_matrix(frame)
+            if found is not None or frame.key_frame:
+                self._turned = found or UPRIGHT
         return self._turned
+
+    @staticmethod
+    def _make_room(frame: av.VideoFrame) -> None:
+        """Before the frame's side data is read."""
+        Pixels._held += sum(plane.buffer_size for plane in frame.planes)
+        if Pixels._held > HELD_BYTES:
+            Pixels._held = 0
+            gc.collect()
 
     def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
         # RGB has no range of its own: it becomes full range, which keeps all of its levels.

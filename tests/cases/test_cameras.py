@@ -6,6 +6,7 @@ Every camera is read in all ways that there are: by the two RTSP clients, over H
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pty
@@ -25,7 +26,14 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
+from pipelines.errors import SourceError
+from pipelines.sources import pixels
+from pipelines.sources.file import FileSource
+from pipelines.sources.images import ImagesSource
+from pipelines.sources.network import NetworkSource
+from pipelines.sources.source import Unheard
 from tests.command import PROBE, WATCHLINE, environ, running, watchline
 from tests.media import level, numbered
 from tests.servers import Play, RtspServer
@@ -33,7 +41,7 @@ from tests.servers.clock import ClockCamera
 from tests.servers.peers import FullBacklog, SilentPeer
 from tests.servers.stamp import read_stamp, strip_of
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import PATIENCE_S, Transmitter
+from tests.sources.play import PATIENCE_S, Transmitter, camera
 from tests.system import need
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(90)]
@@ -315,7 +323,7 @@ class Usage:
         return Usage(len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"]), int(status["VmRSS"].split()[0]) / 1024)
 
 
-CYCLES = [(3, 0.5), pytest.param(20, 5.0, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+CYCLES = [(2, 0.5), pytest.param(20, 5.0, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 
 
 @pytest.mark.parametrize(("cycles", "away_s"), CYCLES)
@@ -391,7 +399,7 @@ def test_c05_memory_is_flat_over_20000_frames(source: str, long: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["file", "live"])
-@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(150)])])
+@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(150)])])
 def test_c05_before_an_output_that_takes_ten_frames_a_second_every_queue_is_bounded(
     seconds: int, source: str, long: Path, tmp_path: Path
 ) -> None:
@@ -420,6 +428,68 @@ def test_c05_before_an_output_that_takes_ten_frames_a_second_every_queue_is_boun
     assert resident[-1] - resident[quarter] < MORE_MB, resident[::10]
 
 
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """What is freed within is freed by its last reference."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def frames_alive() -> int:
+    """Decoded frames in this process."""
+    return sum(isinstance(one, av.VideoFrame) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("rotation", [0, 90])
+def test_c05_a_picture_is_let_go_with_its_last_reference(rotation: Any, tmp_path: Path) -> None:
+    """The garbage collector, which counts objects and not what they hold, came after 600 MB of a 1080p file. One is left:
+    the first of a stream, of which is read how it is turned."""
+    clip = numbered(tmp_path / "num.mp4", frames=60, rotation=rotation)
+    with collector_off():
+        before = frames_alive()
+        for capture in FileSource(clip).frames(threading.Event(), Unheard()):
+            assert capture.picture.rotation == rotation
+            assert frames_alive() - before <= 4
+
+
+def test_c05_pictures_that_are_each_turned_their_own_way_are_let_go_by_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{k}.png" for k in range(30)]
+    for path in paths:
+        Image.new("L", (64, 64)).save(path)
+    monkeypatch.setattr(pixels, "HELD_BYTES", 5 * 64 * 64)
+    with collector_off():
+        before = frames_alive()
+        for _ in ImagesSource(paths).frames(threading.Event(), Unheard()):
+            assert frames_alive() - before <= 8
+
+
+@pytest.mark.parametrize("way", ["rtsp native", "rtsp ffmpeg", "tcp", "http"])
+def test_c04_a_session_that_has_ended_is_let_go_with_its_last_reference(way: str, cameras: Cameras) -> None:
+    kind, _, client = way.partition(" ")
+    server, url = cameras.servers[kind], cameras.urls[kind]
+    source = camera(url, f"{client} tcp") if client else NetworkSource(url, live=True)
+    with collector_off():
+        with contextlib.suppress(SourceError):
+            for k, _ in enumerate(source.frames(threading.Event(), Unheard())):
+                if k == 5:
+                    server.kill()
+        del source
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        left = [one for one in gc.garbage if type(one).__module__.startswith("pipelines.")]
+        frames = sum(isinstance(one, av.VideoFrame) for one in gc.garbage)
+        gc.garbage.clear()
+    assert left == []
+    assert frames <= 1
+
+
 # C14. Passwords with special characters.
 
 PASSWORD = "p@s#s:w/%^!"
@@ -446,8 +516,10 @@ def test_c14_a_password_that_is_percent_encoded_is_taken_and_never_shown(
         assert secret not in said
 
 
-@pytest.mark.parametrize("where", ["argument", "list", "config"])
-@pytest.mark.parametrize("scheme", ["rtsp", "rtsps", "http", "tcp"])
+@pytest.mark.parametrize(
+    ("where", "scheme"),
+    [*(("argument", scheme) for scheme in ("rtsp", "rtsps", "http", "tcp")), ("list", "rtsp"), ("config", "rtsp")],
+)
 @pytest.mark.parametrize("password", [PASSWORD, "geh3im#x", "geh3im/x", "geh3im?x", "geh3im@x", "geh3im^x", "[geh3im"])
 def test_c14_a_raw_special_character_is_refused_at_once_with_what_to_do(
     password: str, scheme: str, where: str, tmp_path: Path

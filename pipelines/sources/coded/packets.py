@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 START = b"\0\0\1"
-LOOKED_AT = 1 << 16
-"""Octets of a NAL unit: of a slice only the header is read."""
+LOOKED_AT = 1 << 13
+"""Octets of a NAL unit: parameter sets are shorter, and of a slice only the header is read."""
+MOST_NALS = 64
+"""NAL units of a packet that are looked at: the first slice is one of the first."""
 
 
 class Packets:
@@ -18,8 +21,9 @@ class Packets:
         self._length_size = length_size
 
     def nals(self, data: bytes) -> Iterator[bytes]:
-        """The NAL units of a packet, each to LOOKED_AT."""
-        return _behind_lengths(data, self._length_size) if self._length_size else _behind_start_codes(data)
+        """The first NAL units of a packet, each to LOOKED_AT."""
+        found = _behind_lengths(data, self._length_size) if self._length_size else _behind_start_codes(data)
+        return islice(found, MOST_NALS)
 
 
 def h264_packets(extradata: bytes | None) -> Packets:

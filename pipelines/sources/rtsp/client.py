@@ -143,8 +143,10 @@ class RtspClient:
         session, self._session = self._session, None
         if session is None:
             return
+        # An error that is kept holds everything that its traceback passed, and that is this client, too.
+        ended, self._error = self._error is not None, None
         try:
-            if self._error is None:
+            if not ended:
                 session.tear_down()
         finally:
             session.close()
