@@ -52,3 +52,12 @@ class Dropped(Exception):
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
+
+
+class Refused(Exception):
+    """A request that is not taken, said at once: the queue is full, or the deadline cannot be met behind what waits."""
+
+    def __init__(self, retry_after_s: float, why: str) -> None:
+        super().__init__(why)
+        self.retry_after_s = retry_after_s
+        self.why = why
