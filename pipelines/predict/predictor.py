@@ -149,9 +149,22 @@ class AsyncBatchPredictor:
         """Announce a stream before its first frame."""
         self._running.open(stream, live=live)
 
-    def submit(self, frame: Frame) -> Future[Prediction]:
-        """Hand in a frame. The future ends with the prediction, an error, `Dropped`, or cancelled at shutdown."""
-        return self._running.submit(frame)
+    def open_requests(self, name: str, *, capacity: int) -> None:
+        """Announce a queue of requests: first deadline first, none replaces another, at most `capacity` waiting."""
+        self._running.open_requests(name, capacity=capacity)
+
+    def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
+        """Hand in a frame, or a request with its deadline (monotonic). The future ends with the prediction, an error,
+        `Dropped`, or cancelled: at shutdown, or by the caller. A request that was cancelled, or whose deadline passed while
+        it waited, is not computed. For requests `finish` is not needed.
+
+        :raises Refused: at once, if the queue is full, or the deadline cannot be met by what the profile says.
+        """
+        return self._running.submit(frame, deadline_s)
+
+    def waiting(self, name: str) -> int:
+        """Frames of a stream, or requests of a queue, that wait now."""
+        return self._running.waiting(name)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that got a prediction or an error from the engine."""
