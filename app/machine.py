@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import math
 import platform
 from pathlib import Path
 from typing import Any
@@ -50,3 +52,14 @@ def resident_mb() -> float:
     import resource
 
     return pages * resource.getpagesize() / 2**20
+
+
+def memory_limit_mb() -> float:
+    """Memory that this process may use: the machine's, or its control group's where that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) / 2**20)
+    with contextlib.suppress(OSError, ValueError):
+        line = next(k for k in Path("/proc/meminfo").read_text().splitlines() if k.startswith("MemTotal:"))
+        found.append(int(line.split()[1]) / 1024)
+    return min(found, default=math.inf)

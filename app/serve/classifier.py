@@ -37,6 +37,7 @@ class Predictor(Protocol):
     def open_requests(self, name: str, *, capacity: int) -> None: ...
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]: ...
     def waiting(self, name: str) -> int: ...
+    def end_s(self, name: str, deadline_s: float) -> float: ...
 
 
 Outcome = Prediction | BaseException
@@ -110,17 +111,20 @@ class Classifier:
         """Pictures that wait, to be decoded too."""
         return self._undecoded + self._predictor.waiting(QUEUE)
 
-    def check_room(self, n: int = 1) -> None:
-        """:raises Refused: if n pictures more are too many now."""
+    def check_room(self, n: int, deadline_s: float) -> None:
+        """:raises Refused: if n pictures more are too many now, or cannot be answered in time."""
         if self.waiting + n > self.capacity:
             raise Refused(RETRY_S, "full")
+        end_s = self._predictor.end_s(QUEUE, deadline_s)
+        if end_s > deadline_s:
+            raise Refused(end_s - deadline_s, "deadline")
 
     def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Holding) -> Request:
         """Send pictures on their way. Event loop.
 
         :raises Refused: if there is no room for them.
         """
-        self.check_room(len(uploads))
+        self.check_room(len(uploads), deadline_s)
         loop = asyncio.get_running_loop()
         request = Request([Ticket(upload, deadline_s) for upload in uploads], loop)
         with self._lock:

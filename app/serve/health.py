@@ -15,6 +15,7 @@ HALF_S = 30.0
 """Figures are of the last 30 to 60 s."""
 FEW = 20
 """Pictures below which figures mean nothing."""
+NOTHING = "too little was measured in the last minute"
 
 
 @dataclass(slots=True)
@@ -100,10 +101,10 @@ class Figure:
         least, most = self.healthy
         low = value is not None and least is not None and value < least
         high = value is not None and most is not None and value > most
-        hint = "nothing was measured in the last minute" if value is None else self.below if low else self.above if high else "-"
+        hint = self.below if low else self.above if high else "-"
         return {
             "value": None if value is None else round(value, 4), "unit": self.unit, "healthy": [least, most],
-            "ok": None if value is None else not (low or high), "hint": hint,
+            "ok": None if value is None else not (low or high), "hint": NOTHING if value is None else hint,
         }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import math
 import os
@@ -20,7 +21,7 @@ MAX_WORKERS = 64
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Names as the flags have them. queue_depth: in batches of max_batch, None: three for each worker; request_timeout: seconds."""
+    """Names as the flags have them. queue_depth: in batches of max_batch, None: three for each worker."""
 
     workers: int = 1
     host: str = "127.0.0.1"
@@ -71,12 +72,20 @@ def token(options: ServeOptions, environ: Mapping[str, str] = os.environ) -> byt
             what = "who reaches it may use it: give a token with --token-env NAME, or say --no-auth"
             raise UsageError(f"--host {options.host} is more than this machine; {what}")
         return None
-    value = environ.get(options.token_env, "").strip()
+    return token_from(options.token_env, environ).encode()
+
+
+def token_from(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The token that a variable holds.
+
+    :raises UsageError: if there is none, or what cannot stand in a header.
+    """
+    value = environ.get(name, "").strip()
     if not value:
-        raise UsageError(f"--token-env {options.token_env}: that variable is not set, or empty; put the token into it")
+        raise UsageError(f"--token-env {name}: that variable is not set, or empty; put the token into it")
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise UsageError(f"--token-env {options.token_env}: a token has printable ASCII characters only, without blanks")
-    return value.encode()
+        raise UsageError(f"--token-env {name}: a token has printable ASCII characters only, without blanks")
+    return value
 
 
 def is_loopback(host: str) -> bool:
@@ -97,8 +106,9 @@ def listen(options: ServeOptions) -> socket.socket:
     try:
         return socket.create_server((options.host, options.port), family=family, backlog=2048)
     except OSError as error:
-        hint = "; choose another with --port, 0 takes a free one" if error.errno in (98, 13) else ""
-        raise UsageError(f"cannot listen on {options.host} port {options.port}: {os.strerror(error.errno or 0)}{hint}") from None
+        hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        why = os.strerror(error.errno or 0)
+        raise UsageError(f"cannot listen on {options.host} port {options.port}: {why}{hint}") from None
 
 
 def url_of(listener: socket.socket) -> str:
