@@ -104,7 +104,10 @@ def listen(options: ServeOptions) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
-        return socket.create_server((options.host, options.port), family=family, backlog=2048)
+        listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
+        # Connections inherit it. Without, the body of an answer waits 40 ms for the ACK of its headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
         why = os.strerror(error.errno or 0)

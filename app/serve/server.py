@@ -28,7 +28,7 @@ class HttpServer:
         self._listener = listener
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         config = uvicorn.Config(
-            app, http="httptools", ws="none", lifespan="off", loop="uvloop", log_config=None, access_log=False,
+            app, http="httptools", ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_S,
             timeout_graceful_shutdown=GRACE_S, limit_concurrency=max(most - SPARE, 8),
         )  # fmt: skip
