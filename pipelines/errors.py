@@ -69,6 +69,3 @@ class Refused(Exception):
         super().__init__(f"refused: {why}; try again in {retry_after_s:.3f} s")
         self.retry_after_s = retry_after_s
         self.why = why
-
-    def __reduce__(self) -> tuple[type[Refused], tuple[float, str]]:
-        return Refused, (self.retry_after_s, self.why)

@@ -8,7 +8,8 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from pipelines.frame import Frame, Prediction
+from pipelines.errors import Dropped
+from pipelines.frame import Cause, Frame, Prediction
 
 LANE_AHEAD = 2
 """Results that a live stream's lane may have before it: with more, a frame would only age there; it waits here, where a
@@ -37,6 +38,21 @@ class Entry:
     """Of a request; those of cameras follow from the budget."""
     losses: int = 0
     """Engines that were lost with it."""
+
+    def drop(self, cause: Cause) -> None:
+        """It will not be run, unless its submitter has cancelled it already."""
+        self.frame.let_go()
+        self.fail(Dropped(cause))
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with this error, whether it waits or was in a batch."""
+        if self.future.running() or self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def shut(self) -> None:
+        """Nobody will run it any more: cancelled, or `shutdown` if it was in a batch."""
+        if not self.future.cancel() and self.future.running():
+            self.future.set_exception(Dropped("shutdown"))
 
 
 @dataclass(slots=True, eq=False)

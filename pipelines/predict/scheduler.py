@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from pipelines.errors import Dropped, Refused
+from pipelines.errors import Refused
 from pipelines.frame import Cause, Frame, Prediction
 from pipelines.predict.forecast import Forecast
 from pipelines.predict.policy import Policy, SchedulerOptions
@@ -65,9 +65,13 @@ class DynamicBatchScheduler:
     def open(self, stream: str, *, live: bool) -> None:
         """Announce a stream before its first frame.
 
-        A file may have two batches staged or running, one filling and one in its lane's hands.
+        A file may have two batches staged or running, one filling and one in its lane's hands. One that was here before, as
+        a camera that moved between the workers of a pool, goes on with what it has.
         """
         with self._lock:
+            if (known := self._streams.get(stream)) is not None and known.live == live:
+                known.open = True
+                return
             capacity = 1 + LANE_AHEAD if live else (self._options.slots + 2) * self.fill
             self._streams[stream] = StreamQueue(stream, live, capacity)
 
@@ -117,7 +121,7 @@ class DynamicBatchScheduler:
             stream.waiting.append(Entry(frame, future, stream, self._clock()))
             self._look()
         if replaced is not None:
-            _drop(replaced, "overload")
+            replaced.drop("overload")
         return future
 
     def _submit_request(self, frame: Frame, deadline_s: float) -> Future[Prediction]:
@@ -139,10 +143,11 @@ class DynamicBatchScheduler:
             self._look()
         return future
 
-    def end_s(self, name: str, deadline_s: float) -> float:
+    def end_s(self, name: str, deadline_s: float | None) -> float:
         """When a request with this deadline should be answered, if it came now."""
         with self._lock:
-            return self._request_policy.end_s(self._clock(), self._requests[name], deadline_s)
+            limit_s = math.inf if deadline_s is None else deadline_s
+            return self._request_policy.end_s(self._clock(), self._requests[name], limit_s)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that was in a batch: shown, failed or thrown away. Thread: the lane."""
@@ -174,7 +179,7 @@ class DynamicBatchScheduler:
                     self._work.wait(None if wake_s is None else max(wake_s - self._clock(), 0.0))
                     self._looking = False
             for entry, cause in drops:
-                _drop(entry, cause)
+                entry.drop(cause)
             if batch:
                 return batch
 
@@ -188,7 +193,7 @@ class DynamicBatchScheduler:
         with self._lock:
             batch, drops, _ = self._poll()
         for entry, cause in drops:
-            _drop(entry, cause)
+            entry.drop(cause)
         return batch
 
     def _poll(self) -> tuple[list[Entry], Sequence[tuple[Entry, Cause]], float | None]:
@@ -241,21 +246,55 @@ class DynamicBatchScheduler:
                 self._work.notify()
                 return
         for entry in entries:
-            entry.future.set_exception(Dropped("shutdown"))
+            entry.shut()
+
+    def adopt(self, entry: Entry) -> bool:
+        """Take over a frame from a scheduler that has lost its engine; False if this one has stopped, too. What waited waits
+        here, in front of nobody; what was in a batch is run alone, at once: it may be the frame that no engine survives."""
+        replaced = None
+        with self._lock:
+            name, now = entry.frame.stream, self._clock()
+            if self._stopped:
+                return False
+            if isinstance(entry.stream, StreamQueue) and name not in self._streams:  # it was closed before this one began
+                self._streams[name] = StreamQueue(name, entry.stream.live, entry.stream.capacity, open=False)
+            queue = entry.stream = self._queue(name)
+            if isinstance(queue, StreamQueue) and queue.live:
+                entry.deadline_s = entry.frame.trace.arrived_s + self._options.budget_s
+            if entry.future.running():
+                queue.taken(entry.frame, now)
+                self._again.append(entry)
+            elif isinstance(queue, RequestQueue):
+                queue.put(entry)
+            elif queue.live and queue.waiting:
+                replaced = entry
+            else:
+                queue.waiting.append(entry)
+            self._work.notify()
+        if replaced is not None:
+            replaced.drop("overload")
+        return True
+
+    def evict(self) -> list[Entry]:
+        """Stop as `stop` does, but give what waits to the caller instead of cancelling it."""
+        with self._lock:
+            self._stopped = True
+            left = [*self._again, *self._emptied()]
+            self._again.clear()
+            self._work.notify_all()
+            self._room.notify_all()
+        return left
+
+    def on_its_way(self, stream: str) -> int:
+        """Frames of a stream that wait, are in batches or with the lane."""
+        with self._lock:
+            s = self._streams[stream]
+            return len(s.waiting) + s.ahead
 
     def stop(self) -> None:
         """Cancel all that waits; `take` ends, `submit` gives cancelled futures from now on."""
-        with self._lock:
-            self._stopped = True
-            failed = list(self._again)
-            self._again.clear()
-            waiting = self._emptied()
-            self._work.notify_all()
-            self._room.notify_all()
-        for entry in waiting:
-            entry.future.cancel()
-        for entry in failed:
-            entry.future.set_exception(Dropped("shutdown"))
+        for entry in self.evict():
+            entry.shut()
 
     def _emptied(self) -> list[Entry]:
         """All that waits, taken out of its queues. With the lock held."""
@@ -268,9 +307,3 @@ class DynamicBatchScheduler:
     def _busy(self) -> bool:
         """Whether the predictor waits for the device rather than for frames."""
         return self._device.running > 0 and self._clock() < self._device.free_s - self._device.stage_s
-
-
-def _drop(entry: Entry, cause: Cause) -> None:
-    entry.frame.let_go()
-    if entry.future.running() or entry.future.set_running_or_notify_cancel():
-        entry.future.set_exception(Dropped(cause))
