@@ -28,6 +28,8 @@ from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.sources.encoded import EncodedPictures
 
 QUEUE = "http"
+LONG_S = 10.0
+"""The longest Retry-After: where no worker is ready, one is on its way."""
 INFO = StreamInfo()
 
 
@@ -117,7 +119,7 @@ class Classifier:
             raise Refused(RETRY_S, "full")
         end_s = self._predictor.end_s(QUEUE, deadline_s)
         if end_s > deadline_s:
-            raise Refused(end_s - deadline_s, "deadline")
+            raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 
     def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Holding) -> Request:
         """Send pictures on their way. Event loop.

@@ -28,8 +28,8 @@ class _Half:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was measured. `seconds`: over how long; `busy_s`: of all workers; `batch_size`: of the batch that the middle
-    picture rode in; None: nothing was measured."""
+    """What was measured. `seconds`: over how long; `busy_s`: of a worker, on average; `batch_size`: of the batch that the
+    middle picture rode in; None: nothing was measured."""
 
     seconds: float
     busy_s: float
@@ -97,14 +97,14 @@ class Figure:
     below: str
     above: str
 
-    def as_dict(self, value: float | None) -> dict[str, Any]:
+    def as_dict(self, value: float | None, *, enough: bool) -> dict[str, Any]:
         least, most = self.healthy
         low = value is not None and least is not None and value < least
         high = value is not None and most is not None and value > most
         hint = self.below if low else self.above if high else "-"
         return {
             "value": None if value is None else round(value, 4), "unit": self.unit, "healthy": [least, most],
-            "ok": None if value is None else not (low or high), "hint": NOTHING if value is None else hint,
+            "ok": not (low or high) if enough and value is not None else None, "hint": hint if enough else NOTHING,
         }  # fmt: skip
 
 
@@ -133,16 +133,16 @@ FIGURES = (
 )  # fmt: skip
 
 
-def report(minute: Minute, workers: int, memory: float | None) -> dict[str, Any]:
+def report(minute: Minute, memory: float | None) -> dict[str, Any]:
     """The health report. memory: share of the fullest device's memory in use."""
     enough = minute.pictures >= FEW
     values = {
-        "device_use": min(1.0, minute.busy_s / (minute.seconds * workers)) if minute.seconds > 0 and workers else None,
-        "batch_size": minute.batch_size if enough else None,
-        "queue_wait_p99_ms": 1e3 * minute.queue_wait_p99_s if enough and minute.queue_wait_p99_s is not None else None,
+        "device_use": min(1.0, minute.busy_s / minute.seconds) if minute.seconds > 0 else None,
+        "batch_size": minute.batch_size,
+        "queue_wait_p99_ms": None if minute.queue_wait_p99_s is None else 1e3 * minute.queue_wait_p99_s,
         "device_memory": memory,
     }
-    figures = {f.name: f.as_dict(values[f.name]) for f in FIGURES}
+    figures = {f.name: f.as_dict(values[f.name], enough=enough or f.name == "device_memory") for f in FIGURES}
     return {
         "healthy": all(f["ok"] is not False for f in figures.values()), "seconds": round(minute.seconds, 1),
         "pictures": minute.pictures, "figures": figures,

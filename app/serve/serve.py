@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -60,10 +61,22 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
     return FAILED if server.error is not None else terminal.signals.code(0)
 
 
+Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
+
+
+def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
+    """The predictor of a service."""
+    return build.make_model(settings, events)
+
+
 class Server:
     """The service from its start to its end, in a thread of its own."""
 
-    def __init__(self, settings: Settings, options: ServeOptions, token: bytes | None) -> None:
+    def __init__(
+        self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model
+    ) -> None:
+        """:raises UsageError: if its address cannot be had."""
+        self._make = make
         self.error: BaseException | None = None
         self._settings = replace(settings, topk=max(settings.topk, MOST_TOPK))
         self._options = options
@@ -99,6 +112,10 @@ class Server:
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
         sys.setswitchinterval(SWITCH_S)
         self.thread.start()
+        self.ready.wait()
+        # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
+        gc.collect()
+        gc.freeze()
         self._stopping.wait()
         self.thread.join(max(PATIENCE_S - (time.monotonic() - (self._stopped_s or 0.0)), 0))
         if self.thread.is_alive():
@@ -128,7 +145,7 @@ class Server:
         log.info("listening on %s; loading the model", self.url)
         service, options = self.service, self._options
         events = PredictorEvents(service.batch, self.stop)
-        model = build.make_model(self._settings, events)
+        model = self._make(self._settings, options, events)
         predictor = model.predictor
         if self._stopping.is_set():
             return
@@ -143,9 +160,6 @@ class Server:
             service.workers = lambda: [_worker(predictor)]
             service.memory = lambda: resident_mb() / memory_limit_mb()
             service.exchange.classifier = classifier
-            # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
-            gc.collect()
-            gc.freeze()
             service.state = "ready"
             log.info("ready after %.1f s on %s", time.monotonic() - began_s, self.url)
             self.ready.set()

@@ -47,7 +47,7 @@ class Service:
         self.app: App = Access(make_app(self), token, lambda: self.metrics.request("unauthorized"))
 
     def batch(self, size: int, seconds: float) -> None:
-        """A batch has ended. Any thread."""
+        """A batch has ended; seconds: as a share of all workers' time. Any thread."""
         self.recent.batch(size, seconds)
         self.metrics.batch(size)
 
@@ -72,7 +72,7 @@ class Service:
         return {"ready": self.ready, "state": state, "workers": self.warm, "wanted": self.wanted}
 
     def health_report(self) -> dict[str, Any]:
-        return health.report(self.recent.minute(), max(self.warm, 1), self.memory())
+        return health.report(self.recent.minute(), self.memory())
 
     def facts(self) -> dict[str, Any]:
         """What the metrics show of now."""

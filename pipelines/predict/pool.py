@@ -13,6 +13,7 @@ What a lost worker had is run once more on another. A frame with which two worke
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -221,6 +222,11 @@ class Pool:
             stream = self._streams.get(name)
             own = stream.worker.predictor if stream is not None and stream.worker is not None else None
             return sum(p.waiting(name) for p in ([own] if own is not None else self._ready()))
+
+    def end_s(self, name: str, deadline_s: float | None) -> float:
+        """When a request with this deadline should be answered, if it came now; never, where no worker is ready."""
+        with self._changed:
+            return min((predictor.end_s(name, deadline_s) for predictor in self._ready()), default=math.inf)
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests. Each worker has its share of the capacity."""

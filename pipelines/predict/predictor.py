@@ -196,10 +196,6 @@ class AsyncBatchPredictor:
         """Frames of a stream, or requests of a queue, that wait now."""
         return self._running.waiting(name)
 
-    def end_s(self, name: str, deadline_s: float) -> float:
-        """When a request with this deadline should be answered, if it came now."""
-        return self._running.end_s(name, deadline_s)
-
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that got a prediction or an error from the engine."""
         self._running.finish(frame)
