@@ -8,6 +8,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from pipelines.predict.staff import WorkerFacts
+
 STAGES = ("receive", "decode", "queue", "preprocess", "infer", "answer", "total")
 BUDGET_S = 0.050
 """The latency promise of the cameras: the buckets lie closest around it."""
@@ -77,15 +79,14 @@ class _Now:
         yield from _devices(facts["workers"])
 
 
-def _devices(workers: Iterable[Mapping[str, Any]]) -> Iterable[Any]:
+def _devices(workers: Iterable[WorkerFacts]) -> Iterable[Any]:
     up = GaugeMetricFamily("watchline_worker_ready", "1 if the worker is ready", labels=["worker", "device"])
     use = GaugeMetricFamily("watchline_device_use", "Share of the time in which the device works", labels=["worker", "device"])
     memory = GaugeMetricFamily("watchline_device_memory_bytes", "Memory that a worker holds", labels=["worker", "device"])
-    for k, worker in enumerate(workers):
-        labels = [str(k), str(worker["device"])]
-        up.add_metric(labels, float(worker["state"] == "ready"))
-        if worker.get("use") is not None:
-            use.add_metric(labels, worker["use"])
-        if worker.get("memory_mb") is not None:
-            memory.add_metric(labels, worker["memory_mb"] * 2**20)
+    for worker in workers:
+        labels = [str(worker.index), worker.device]
+        up.add_metric(labels, float(worker.state == "ready"))
+        use.add_metric(labels, worker.use)
+        if worker.memory_mb is not None:
+            memory.add_metric(labels, worker.memory_mb * 2**20)
     return up, use, memory

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from app import build
 from app.config import Settings
-from app.machine import memory_limit_mb, resident_mb
+from app.machine import gpu_memory_share, memory_limit_mb
 from app.serve import options as serving
 from app.serve.classifier import Classifier
 from app.serve.exchange import Limits
@@ -30,7 +30,9 @@ from app.serve.service import Service
 from app.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import Stopped, UsageError, WatchlineError
+from pipelines.predict.pool import Pool
 from pipelines.predict.predictor import PredictorEvents
+from pipelines.predict.requests import Batching
 
 log = logging.getLogger("watchline.serve")
 
@@ -65,8 +67,8 @@ Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
 
 
 def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
-    """The predictor of a service."""
-    return build.make_model(settings, events)
+    """The pool of a service."""
+    return build.make_pool(settings, options.workers, events, batching=cast(Batching, options.batching))
 
 
 class Server:
@@ -155,11 +157,7 @@ class Server:
             stack.enter_context(predictor)
             self._warming = None
             model.keep_profile()
-            classifier = stack.enter_context(Classifier(predictor, options.capacity, build.cores()))
-            service.model = self._facts(model)
-            service.workers = lambda: [_worker(predictor)]
-            service.memory = lambda: resident_mb() / memory_limit_mb()
-            service.exchange.classifier = classifier
+            self._open(stack, model)
             service.state = "ready"
             log.info("ready after %.1f s on %s", time.monotonic() - began_s, self.url)
             self.ready.set()
@@ -167,6 +165,17 @@ class Server:
             self._drain(service)
         if predictor.error is not None:
             raise predictor.error
+
+    def _open(self, stack: ExitStack, model: build.Model) -> None:
+        """Tell the service of its predictor, which is warm."""
+        service, predictor = self.service, model.predictor
+        classifier = Classifier(predictor, self._options.capacity, build.cores())
+        service.exchange.classifier = stack.enter_context(classifier)
+        service.model = self._facts(model)
+        service.memory = lambda: memory_share(model)
+        if isinstance(predictor, Pool):
+            service.workers = lambda: predictor.workers
+            service.restarts = lambda: predictor.restarts
 
     def _drain(self, service: Service) -> None:
         service.state = "stopping"
@@ -188,11 +197,11 @@ class Server:
         }  # fmt: skip
 
 
-def _worker(predictor: Any) -> dict[str, Any]:
-    return {
-        "device": predictor.engine.device, "state": "ready" if predictor.error is None else "dead",
-        "memory_mb": predictor.engine.memory_mb(), "use": None,
-    }  # fmt: skip
+def memory_share(model: build.Model) -> float | None:
+    """How full the fullest device's memory is; where the device is the CPU, what of this machine's memory is ours."""
+    devices = {worker.device for worker in model.predictor.workers} if isinstance(model.predictor, Pool) else set()
+    shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
+    return max(shares, default=model.memory_mb() / memory_limit_mb() if model.engine.device == "cpu" else None)
 
 
 def _say(error: BaseException, *, verbose: bool) -> None:

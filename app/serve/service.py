@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,6 +17,7 @@ from app.serve.exchange import Exchange, Limits
 from app.serve.metrics import Metrics
 from app.serve.problems import RETRY_S, Problem
 from app.serve.room import Room
+from pipelines.predict.staff import WorkerFacts
 
 log = logging.getLogger("watchline.serve")
 
@@ -29,7 +30,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 class Service:
     """One service. Its state is set by the thread that starts and stops it, everything else runs in the event loop.
 
-    `workers` gives what is true of each worker now: device, state ("starting", "ready", "dead"), memory_mb, use.
+    What it knows of its predictor is told once that is warm; before, there are no workers.
     """
 
     def __init__(self, limits: Limits, *, token: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +39,7 @@ class Service:
         self.metrics = Metrics(self.facts)
         self.model: Mapping[str, Any] = {}
         self.wanted = 1
-        self.workers: Callable[[], list[dict[str, Any]]] = list
+        self.workers: Callable[[], Sequence[WorkerFacts]] = list
         self.restarts: Callable[[], int] = lambda: 0
         self.memory: Callable[[], float | None] = lambda: None
         self.connections: Callable[[], int] = lambda: 0
@@ -54,7 +55,7 @@ class Service:
     @property
     def warm(self) -> int:
         """Workers that are ready."""
-        return sum(worker["state"] == "ready" for worker in self.workers())
+        return sum(worker.state == "ready" for worker in self.workers())
 
     @property
     def ready(self) -> bool:

@@ -6,18 +6,26 @@ import http.client
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from app import build
 from app.config import Settings
 from app.serve.options import ServeOptions
 from app.serve.serve import Make, Server, make_model
+from pipelines.predict.engines.engine import Engine
+from pipelines.predict.policy import SchedulerOptions
+from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
+from pipelines.predict.preprocess import ProbePreprocess
+from pipelines.predict.profile import Profile, Timing
+from pipelines.predict.requests import Batching
+from tests.predict.fakes import Held, LateEngine
 
 JPEG = {"Content-Type": "image/jpeg"}
 RGB = "application/x-raw-rgb"
@@ -43,7 +51,9 @@ class Said:
 
 
 @contextmanager
-def served(*, token: bytes | None = None, make: Make = make_model, model: Mapping[str, Any] | None = None, **how: Any) -> Iterator[Server]:
+def served(
+    *, token: bytes | None = None, make: Make = make_model, model: Mapping[str, Any] | None = None, **how: Any
+) -> Iterator[Server]:
     """A service that is ready. model: its settings, by default the probe; how: its options."""
     options = ServeOptions(port=0, **how)
     waits = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
@@ -146,3 +156,20 @@ def form(files: Mapping[str, bytes] | list[tuple[str, bytes]], boundary: str = "
         for name, data in parts
     )
     return body + f"--{boundary}--\r\n".encode(), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+
+
+def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
+    """A predictor in this process whose device waits at a gate; `engine` may be another one."""
+
+    def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
+        device: Engine = LateEngine(gate) if engine is None else engine(gate)
+        profile = Profile({1: Timing(1e-3, 1e-3)}, options.max_batch)
+        batching = cast(Batching, options.batching)
+        wait_s = 1e-3 * options.max_wait_ms
+        scheduler = SchedulerOptions(max_batch=options.max_batch, max_wait_s=wait_s, slots=1, batching=batching)
+        names = tuple(str(k) for k in range(256))
+        how = PredictorOptions(topk=settings.topk, names=names, profile=profile, scheduler=scheduler)
+        predictor = AsyncBatchPredictor(device, ProbePreprocess(), how, events=events)
+        return build.Model(predictor, device, ProbePreprocess(), "held", None, names, "held")
+
+    return make
