@@ -327,6 +327,9 @@ class AsyncBatchPredictor:
                 try:
                     logits = self._logits(batch)
                 except BaseException as error:
+                    if isinstance(error, EngineLost):
+                        for entry in batch.entries:  # not those of batches that were staged behind it
+                            entry.losses += 1
                     self._failed(batch, error)
                     if self._lost is not None:
                         raise

@@ -58,10 +58,13 @@ class RequestPolicy:
 
     def end_s(self, now: float, queue: RequestQueue, deadline_s: float) -> float:
         """When a request that comes now should be answered, behind those that wait with an earlier deadline. Its own batch
-        by the 99th percentile: to be refused at once is better than to wait for nothing."""
+        by the 99th percentile, and with those that will come until it begins: to be refused at once is better than to wait
+        for nothing. (Without them a tenth of all requests expired at twice what an 8 + 0.5 b ms device can do.)"""
         before, among = divmod(queue.before(deadline_s), self._most)
         others_s = before * self._profile.median(self._most) if before else 0.0
-        return self._device.end_s(now, among + 1, others_s + self._profile.p99(among + 1))
+        begins_s = self._device.end_s(now, 0, others_s)
+        n = min(among + 1 + int(queue.rate(now) * (begins_s - now)), self._most)
+        return begins_s + n * self._device.stage_s + self._profile.p99(n)
 
     def decide(self, now: float, room: int) -> Decision:
         """What to do at `now`, in batches of at most `room`."""
