@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.sources.encoded import EncodedPictures
 
 QUEUE = "http"
+NICE = 5
 LONG_S = 10.0
 """The longest Retry-After: where no worker is ready, one is on its way."""
 INFO = StreamInfo()
@@ -189,12 +191,20 @@ class Classifier:
 
     def _pictures(self) -> EncodedPictures:
         if not hasattr(self._local, "pictures"):
+            _give_way()
             self._local.pictures = EncodedPictures()
         pictures: EncodedPictures = self._local.pictures
         return pictures
 
     def _frame(self, picture: Picture, begun_s: float) -> Frame:
         return Frame(QUEUE, 0, next(self._numbers), picture, None, INFO, Trace(begun_s, self._clock()))
+
+
+def _give_way() -> None:
+    """Let this thread give way to the event loop, which says no for it: at 2.5 times of what could be done, on two cores that
+    others use too, the median refusal took 5 ms so, and 24 ms without."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 def _outcome(future: Future[Prediction]) -> Outcome:

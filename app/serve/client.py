@@ -45,9 +45,10 @@ class Client:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parts.port
+            good = parts.scheme in ("http", "https") and parts.hostname and not parts.username and parts.netloc[-1] != ":"
         except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or (parts.netloc[-1:] == ":"):
+            good = False
+        if not good or parts.hostname is None:
             raise UsageError(f"{shown(url)!r} is no address of a service; it looks like http://HOST:PORT")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._where = (parts.hostname, port)
