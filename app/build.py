@@ -23,7 +23,7 @@ from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
@@ -47,6 +47,8 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
+MOST_STREAMS = 8
+"""OpenVINO streams for files: each has a slot of its own and the working memory of a batch."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -121,25 +123,54 @@ def _paced(source: Source, settings: Settings) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a predictor will be asked to do. `cameras`: live streams. `files`: there may be files too. `stills`: there are
+    pictures only."""
+
+    cameras: int = 0
+    files: bool = True
+    stills: bool = False
+
+    @staticmethod
+    def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
+        """What an address over HTTP offers, a file or a stream without end, is not known yet."""
+        kinds = [s.kind for s in streams]
+        stored = [k for k in kinds if k in ("file", "images")]
+        return Load(
+            cameras=len(kinds) if settings.realtime else len(kinds) - len(stored),
+            files=not settings.realtime and (bool(stored) or "network" in kinds),
+            stills=all(k == "images" for k in kinds),
+        )
+
+    @property
+    def bulk(self) -> bool:
+        """Nobody waits for a single frame."""
+        return self.cameras == 0
+
+    def largest(self, max_batch: int) -> int:
+        """The largest batch that can occur: a camera has one frame at a time before the engine."""
+        return max_batch if self.files else max(1, min(max_batch, self.cameras))
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """The predictor with what the rest needs to know of its model. `why`: what was chosen, in words."""
 
     predictor: AsyncBatchPredictor
     preprocess: Preprocess
     why: str
-    stored: Stored | None
     names: tuple[str, ...] | None
+    stored: Stored | None
+    profile_key: str
 
     def keep_profile(self) -> None:
         """Remember the measured times for the next start."""
         if self.stored is not None:
-            self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
+            self.stored.keep_profile(self.profile_key, self.predictor.profile.table)
 
 
-def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
-    """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
-
-    stills: all sources are pictures.
+def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
+    """Load what must be loaded before the predictor can be entered. Takes seconds, and more at a model's first use.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
@@ -149,11 +180,11 @@ def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = Fa
             raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
         engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
         names = labels or tuple(str(k) for k in range(CLASSES))
-        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events)
-    return _network(settings, labels, events, stills=stills)
+        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events, load)
+    return _network(settings, labels, events, load)
 
 
-def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents, *, stills: bool) -> Model:
+def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents, load: Load) -> Model:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     device = choose.device(settings.device)
@@ -162,23 +193,22 @@ def _network(settings: Settings, labels: tuple[str, ...] | None, events: Predict
             raise UsageError(f"--engine openvino runs on the CPU only, not on {device}; use --engine torch or --device cpu")
         engine, spec, names = _torch(name, device, settings)
         why = f"torch {engine.precision} on {device}" + ("" if settings.engine == "torch" else ": there is a GPU")
-        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events)
+        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events, load)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
+    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
+    streams = min(cores(), MOST_STREAMS) if load.bulk and chosen == "openvino" else 1
     if chosen == "torch":
         engine, _, _ = _torch(name, device, settings)
     else:
-        engine = _openvino(stored, facts, precision)
-    return _model(settings, engine, _rgb(facts.input, settings), labels or facts.names, stored, why, events)
+        compiled = stored.folder / "compiled"
+        engine = OpenVinoEngine(stored.model, precision, cores(), compiled, facts.batch, streams=streams)
+    names = labels or facts.names
+    return _model(settings, engine, _rgb(facts.input, settings), names, stored, why, events, load, streams)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> RgbPreprocess:
     return RgbPreprocess(spec, cast(Fit, settings.fit))
-
-
-def _openvino(stored: Stored, facts: ModelFacts, precision: str) -> Engine:
-    return OpenVinoEngine(stored.model, precision, cores(), stored.folder / "compiled", facts.batch)
 
 
 def _torch(name: models.ModelName, device: str, settings: Settings) -> tuple[Engine, InputSpec, tuple[str, ...] | None]:
@@ -193,18 +223,22 @@ def _torch(name: models.ModelName, device: str, settings: Settings) -> tuple[Eng
 
 def _model(
     settings: Settings, engine: Engine, preprocess: Preprocess, names: tuple[str, ...] | None, stored: Stored | None,
-    why: str, events: PredictorEvents,
+    why: str, events: PredictorEvents, load: Load, streams: int = 1,
 ) -> Model:  # fmt: skip
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    given = engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None
+    max_batch = load.largest(settings.max_batch)
+    given = engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None
+    profile_key = f"{_profile_key(engine)} {streams} streams"
     options = PredictorOptions(
         profile=given,
         topk=settings.topk,
         names=names,
-        known=stored.profile(_profile_key(engine)) if stored is not None else None,
-        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s),
+        known=stored.profile(profile_key) if stored is not None else None,
+        bulk=load.bulk,
+        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, max_batch, wait_s, slots=streams + 1),
     )
-    return Model(AsyncBatchPredictor(engine, preprocess, options, events=events), preprocess, why, stored, names)
+    predictor = AsyncBatchPredictor(engine, preprocess, options, events=events)
+    return Model(predictor, preprocess, why, names, stored, profile_key)
 
 
 def _profile_key(engine: Engine) -> str:

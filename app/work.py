@@ -103,9 +103,8 @@ class Work:
             self.error = self.error or error
 
     def _work(self) -> None:
-        stills = all(s.kind == "images" for s in self.streams)
         events = PredictorEvents(self.monitor.batch, self.stop)
-        self._model = model = build.make_model(self._settings, events, stills=stills)
+        self._model = model = build.make_model(self._settings, events, build.Load.of(self.streams, self._settings))
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
