@@ -336,7 +336,7 @@ KNOWN = {b: Timing(0.001 * b, 0.001 * b) for b in (1, 2)} | {4: Timing(0.002, 0.
 
 
 def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alone() -> None:
-    """Once on every slot but the one that is staged meanwhile; before it one of 1 shows whether the answers are probabilities."""
+    """On every slot but the one that is staged meanwhile; before it, one of 1 shows whether the answers are probabilities."""
     engine = LateEngine(sizes=(1, 2, 4))
     scheduler = SchedulerOptions(max_batch=4, slots=3)
     with _predictor(engine, options=PredictorOptions(known=KNOWN, bulk=True, scheduler=scheduler)) as predictor:
