@@ -248,11 +248,17 @@ def _profile_key(engine: Engine) -> str:
 # Outputs.
 
 
-def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
-    """The required outputs of a stream."""
+def encoders(at_once: int) -> int:
+    """Encoder threads of each file, where so many are worked on at once: with one, no file would be encoded faster than one
+    core can, while another is idle."""
+    return max(1, cores() // max(at_once, 1))
+
+
+def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
+    """The required outputs of a stream. threads: of an encoder; each more than one holds a frame back."""
     if stream.output is None:
         return [NullSink()]
-    return [VideoFile(stream.output, VideoOptions(live=live))]
+    return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 
 def make_log(settings: Settings, stdout: Text) -> Log | None:
