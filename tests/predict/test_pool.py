@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class House:
         )
 
         def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
-            own = PredictorOptions(options.topk, None, None, Profile(shape.table, shape.max_batch), options.scheduler, f"w{k}")
+            own = replace(options, profile=Profile(shape.table, shape.max_batch), label=f"w{k}")
             return AsyncBatchPredictor(WorkerEngine(engine()), ProbePreprocess(), own, events=events)
 
         events = PredictorEvents(lambda size, seconds: self.batches.append(size), self.failed.set)
