@@ -193,7 +193,7 @@ def test_cameras_are_shared_out() -> None:
     with House() as house:
         for name in "abcd":
             house.pool.open(name, live=True)
-        assert [house.pool._cameras(w) for w in house.pool._workers] == [2, 2]
+        assert [house.pool._routes.cameras(w) for w in house.pool._workers] == [2, 2]
         for name in "abcd":
             assert said(house.ask([9], name)[0]) == 9
 
@@ -556,7 +556,7 @@ def test_cameras_of_a_dead_worker_go_to_the_others_and_some_come_back() -> None:
             pool.open(name, live=True)
         kill(house.pids()[0])
         house.until(lambda: pool.restarts == 1 and pool.ready)
-        assert [pool._cameras(w) for w in pool._workers] == [2, 2]
+        assert [pool._routes.cameras(w) for w in pool._workers] == [2, 2]
         for name in "abcd":
             one = frame(name, 0, 50, time.monotonic())
             assert said(pool.submit(one)) == 50
