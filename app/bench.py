@@ -64,7 +64,7 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     """CPU milliseconds a frame of each part, alone. CPU time, so that whoever else uses the machine counts little."""
     captures, decode_ms = _timed(lambda: _decoded(clip), SAMPLE)
-    model = build.make_model(settings, PredictorEvents())
+    model = build.make_model(settings, PredictorEvents(), build.Load())
     row = np.zeros(model.preprocess.shape, np.uint8)
 
     def preprocess() -> None:

@@ -29,6 +29,7 @@ from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.pool import Pool, PoolOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
+from pipelines.predict.profile import Timing
 from pipelines.predict.requests import Batching
 from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
@@ -54,6 +55,8 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
+MOST_STREAMS = 8
+"""OpenVINO streams for files: each has a slot of its own and the working memory of a batch."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -123,6 +126,40 @@ def _paced(source: Source, settings: Settings) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a predictor will be asked to do. `cameras`: live streams. `files`: there may be files too. `stills`: there are
+    pictures only. `requests`: somebody waits for each picture."""
+
+    cameras: int = 0
+    files: bool = True
+    stills: bool = False
+    requests: bool = False
+
+    @staticmethod
+    def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
+        """What an address over HTTP offers, a file or a stream without end, is not known yet."""
+        kinds = [s.kind for s in streams]
+        stored = [k for k in kinds if k in ("file", "images")]
+        return Load(
+            cameras=len(kinds) if settings.realtime else len(kinds) - len(stored),
+            files=not settings.realtime and (bool(stored) or "network" in kinds),
+            stills=all(k == "images" for k in kinds),
+        )
+
+    @property
+    def bulk(self) -> bool:
+        """Nobody waits for a single frame."""
+        return self.cameras == 0 and not self.requests
+
+    def largest(self, max_batch: int) -> int:
+        """The largest batch that can occur: a camera has one frame at a time before the engine."""
+        return max_batch if self.files or self.requests else max(1, min(max_batch, self.cameras))
+
+
+REQUESTS = Load(files=False, requests=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
     workers, unopened); `why`: what was chosen, in words; `key`: what its measured times belong to."""
@@ -163,37 +200,40 @@ class Chosen:
     why: str
     names: tuple[str, ...] | None
     stored: Stored | None = None
+    streams: int = 1
+    """Batches that an engine runs at once."""
 
 
-def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
-    """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
-
-    stills: all sources are pictures.
+def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
+    """Load what must be loaded before the predictor can be entered. Takes seconds, and more at a model's first use.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
     if settings.workers is not None:
-        return make_pool(settings, settings.workers, events, stills=stills)
-    chosen = _chosen(settings, 1, stills=stills, apart=False)
-    engine = chosen.engine(chosen.devices[0], settings.threads or cores())
-    options, key = _options(settings, chosen, engine, settings.threads or cores(), "dynamic")
+        return make_pool(settings, settings.workers, events, load)
+    threads = settings.threads or cores()
+    chosen = _chosen(settings, 1, threads, load, apart=False)
+    engine = chosen.engine(chosen.devices[0], threads)
+    options, key = _options(settings, chosen, engine, threads, load, "dynamic")
     preprocess = chosen.preprocess()
     predictor = AsyncBatchPredictor(engine, preprocess, options, events=events)
     return Model(predictor, engine, preprocess, chosen.why, chosen.stored, chosen.names, key)
 
 
 def make_pool(
-    settings: Settings, workers: int, events: PredictorEvents, *, batching: Batching = "dynamic", stills: bool = False
+    settings: Settings, workers: int, events: PredictorEvents, load: Load = REQUESTS, *, batching: Batching = "dynamic"
 ) -> Model:
     """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
-    chosen = _chosen(settings, workers, stills=stills, apart=True)
     threads = settings.threads or share(workers)
+    chosen = _chosen(settings, workers, threads, load, apart=True)
     like = chosen.engine(chosen.devices[0], threads)
-    options, key = _options(settings, chosen, like, threads, batching)
+    options, key = _options(settings, chosen, like, threads, load, batching)
 
     def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
-        return AsyncBatchPredictor(engine, chosen.preprocess(), replace(options, label=f"worker{k}"), events=events)
+        # One that replaces another need not measure again.
+        own = replace(options, label=f"worker{k}", known=_known(chosen, key))
+        return AsyncBatchPredictor(engine, chosen.preprocess(), own, events=events)
 
     preprocess = chosen.preprocess()
     why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")
@@ -201,8 +241,8 @@ def make_pool(
     return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key)
 
 
-def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> Chosen:
-    """apart: the engines will be opened in other processes."""
+def _chosen(settings: Settings, workers: int, threads: int, load: Load, *, apart: bool) -> Chosen:
+    """threads: of each; apart: the engines will be opened in other processes."""
     labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
     if settings.model == models.PROBE:
         if settings.device.startswith("cuda"):
@@ -211,10 +251,12 @@ def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> C
         names = labels or tuple(str(k) for k in range(CLASSES))
         why = "the answer is the mean luma"
         return Chosen(lambda device, threads: ProbeEngine(*times_s), ProbePreprocess, ("cpu",) * workers, why, names)
-    return _network(settings, workers, labels, stills=stills, apart=apart)
+    return _network(settings, workers, threads, labels, load, apart=apart)
 
 
-def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *, stills: bool, apart: bool) -> Chosen:
+def _network(
+    settings: Settings, workers: int, threads: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool
+) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     devices = choose.devices(settings.device, workers)
@@ -228,17 +270,24 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
         return Chosen(make, _rgb(network.input, settings), devices, why, labels or network.names)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
+    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
+    streams = min(threads, MOST_STREAMS) if load.bulk and engine == "openvino" else 1
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        make = lambda device, threads: OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch)  # noqa: E731
+        make = _openvino(stored.model, precision, compiled, facts.batch, streams)
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
-    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored, streams)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
     return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
+
+
+def _openvino(
+    model: Path, precision: str, compiled: Path, batch: int | None, streams: int
+) -> Callable[[str, int], Engine]:
+    return lambda device, threads: OpenVinoEngine(model, precision, threads, compiled, batch, streams=streams)
 
 
 def _torch(network: models.Network, precision: str) -> Callable[[str, int], Engine]:
@@ -256,29 +305,46 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
 
 
 def _options(
-    settings: Settings, chosen: Chosen, engine: Engine, threads: int, batching: Batching
+    settings: Settings, chosen: Chosen, engine: Engine, threads: int, load: Load, batching: Batching
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    key = f"{engine.name} {engine.precision} {engine.device} {threads} threads of {cores()} cores {choose.cpu_name()}"
+    max_batch = load.largest(settings.max_batch)
+    key = (
+        f"{engine.name} {engine.precision} {engine.device} {threads} threads of {cores()} cores {choose.cpu_name()} "
+        f"{chosen.streams} streams"
+    )
     options = PredictorOptions(
-        profile=engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None,
+        profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
-        known=chosen.stored.profile(key) if chosen.stored is not None else None,
-        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s, batching=batching),
+        known=_known(chosen, key),
+        bulk=load.bulk,
+        scheduler=SchedulerOptions(
+            1e-3 * settings.budget_ms, max_batch, wait_s, slots=chosen.streams + 1, batching=batching
+        ),
     )
     return options, key
+
+
+def _known(chosen: Chosen, key: str) -> Mapping[int, Timing] | None:
+    return chosen.stored.profile(key) if chosen.stored is not None else None
 
 
 # Outputs.
 
 
-def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
-    """The required outputs of a stream."""
+def encoders(at_once: int) -> int:
+    """Encoder threads of each file, where so many are worked on at once: with one, no file would be encoded faster than one
+    core can, while another is idle."""
+    return max(1, cores() // max(at_once, 1))
+
+
+def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
+    """The required outputs of a stream. threads: of an encoder; each more than one holds a frame back."""
     if stream.output is None:
         return [NullSink()]
-    return [VideoFile(stream.output, VideoOptions(live=live))]
+    return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 
 def make_log(settings: Settings, stdout: Text) -> Log | None:

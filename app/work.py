@@ -57,8 +57,8 @@ class Work:
         self._videos: set[str] = set()
         self._model: build.Model | None = None
         self._crew: Crew | None = None
-        self._decoders = 1
-        """Decoder threads of each file."""
+        self._at_once = 1
+        """Files that are worked on at once."""
         self._began_s = time.monotonic()
         self._ready_s: float | None = None
         self.thread = threading.Thread(target=self._run, name="run")
@@ -103,9 +103,8 @@ class Work:
             self.error = self.error or error
 
     def _work(self) -> None:
-        stills = all(s.kind == "images" for s in self.streams)
         events = PredictorEvents(self.monitor.batch, self.stop)
-        self._model = model = build.make_model(self._settings, events, stills=stills)
+        self._model = model = build.make_model(self._settings, events, build.Load.of(self.streams, self._settings))
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
@@ -134,7 +133,7 @@ class Work:
         # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
         named = sum(not s.found for s in files)
         at_once = min(max(jobs, named), len(files))
-        self._decoders = build.decoders(at_once + sum(s.kind in ("file", "network") for s in others))
+        self._at_once = at_once + sum(s.kind in ("file", "network") for s in others)
         for stream in others:
             crew.start(f"lane:{stream.name}", lambda s=stream: self._run_lane(s, crew, model))  # type: ignore[misc]
         for k in range(at_once):
@@ -151,13 +150,15 @@ class Work:
                 self._run_lane(stream, crew, model)
 
     def _run_lane(self, stream: StreamPlan, crew: Crew, model: build.Model) -> None:
-        lane = self._lane(stream, build.make_source(stream, self._settings, self._stop, threads=self._decoders), model)
+        threads = build.decoders(self._at_once)
+        lane = self._lane(stream, build.make_source(stream, self._settings, self._stop, threads=threads), model)
         lane.run(crew)
         self._close_lane(lane)
 
     def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
         live = source.live
-        sinks = build.make_sinks(stream, live=live and stream.kind not in ("file", "images"))
+        recording = live and stream.kind not in ("file", "images")
+        sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
         outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
         s = self._settings

@@ -43,12 +43,14 @@ WARMUP_LIMIT_S = 4.0
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
     """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size. `profile`: l(b) where it
-    is given and not to be measured. `label`: names its threads, in place of the device."""
+    is given and not to be measured. `bulk`: nobody waits for a single frame, so that of the batch sizes only the best one
+    matters. `label`: names its threads, in place of the device."""
 
     topk: int = 5
     names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
     profile: Profile | None = None
+    bulk: bool = False
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     label: str | None = None
 
@@ -241,24 +243,35 @@ class AsyncBatchPredictor:
         self.preprocess(WARM, slots[0].input[0])
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or measure(
-            lambda b: self._time(slots[0], b),
-            warm_sizes(self.engine, options.scheduler.max_batch),
-            options.scheduler.max_batch,
-            pads=self.engine.sizes is not None,
-            limit_s=WARMUP_LIMIT_S,
-            keep_on=lambda: not self._stop.is_set(),
-            known=options.known,
-        )
+        profile = options.profile or self._measured(slots[: max(options.scheduler.slots - 1, 1)])
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
         return slots
 
-    def _time(self, slot: Slot, b: int) -> float:
+    def _measured(self, slots: Sequence[Slot]) -> Profile:
+        """l(b) with as many batches side by side as there are slots given, and every size warm that will occur."""
+        options, max_batch, pads = self._options, self._options.scheduler.max_batch, self.engine.sizes is not None
+        if options.bulk and options.known:
+            profile = Profile(options.known, max_batch, pads=pads)
+            self._time(slots, profile.best_batch)
+            return profile
+        return measure(
+            lambda b: self._time(slots, b),
+            [] if options.bulk else warm_sizes(self.engine, max_batch),
+            max_batch,
+            pads=pads,
+            limit_s=WARMUP_LIMIT_S,
+            keep_on=lambda: not self._stop.is_set(),
+            known=options.known,
+        )
+
+    def _time(self, slots: Sequence[Slot], b: int) -> float:
         began = time.perf_counter()
-        self.engine.start(slot, b)
-        self.engine.wait(slot, b)
+        for slot in slots:
+            self.engine.start(slot, b)
+        for slot in slots:
+            self.engine.wait(slot, b)
         return time.perf_counter() - began
 
     def _is_softmaxed(self, slot: Slot) -> bool:

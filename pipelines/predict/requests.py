@@ -67,7 +67,7 @@ class RequestPolicy:
             return now + self._profile.median(1)
         before, among = divmod(queue.before(deadline_s), self._most)
         others_s = before * self._profile.median(self._most) if before else 0.0
-        begins_s = self._device.end_s(now, 0, others_s)
+        begins_s = self._device.end_s(now, 0, self._device.overdue_s(now) + others_s)
         n = min(among + 1 + int(queue.rate(now) * (begins_s - now)), self._most)
         return begins_s + n * self._device.stage_s + self._profile.p99(n)
 

@@ -79,3 +79,11 @@ class BrokenEngine(ProbeEngine):
             raise OSError("no model file")
         self._opened.touch()
         return super().open(max_batch, slots)
+
+
+class DyingEngine(ProbeEngine):
+    """Is killed while it loads."""
+
+    def open(self, max_batch: int, slots: int) -> list[ProbeSlot]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().open(max_batch, slots)

@@ -6,6 +6,9 @@ each pixel once. Input is shared memory: nothing is copied on the way in.
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +37,17 @@ class OpenVinoEngine:
     name = "openvino"
     device = "cpu"
 
-    def __init__(self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None) -> None:
-        """cache: a folder for compiled models; batch: the only size that the model takes."""
+    def __init__(
+        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, *, streams: int = 1
+    ) -> None:
+        """cache: a folder for compiled models. batch: the only size that the model takes. streams: batches that run at once,
+        each on its share of the threads."""
         self.precision = precision
         self.classes = 0
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
+        self._streams = streams
         self._cache = cache
         self._compiled: Any = None
 
@@ -50,7 +57,8 @@ class OpenVinoEngine:
         core = ov.Core()
         if self._cache is not None:
             core.set_property({"CACHE_DIR": str(self._cache)})
-        self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
+        with _alone(self._cache):
+            self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
         # A padded batch must fit too: slots are as large as the size that the largest batch is padded to.
         rows = self._padded(max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
@@ -61,11 +69,13 @@ class OpenVinoEngine:
         ]
 
     def _properties(self) -> dict[str, Any]:
-        # One stream over all threads: a batch ends as early as it can. Without pinning, for decoders and encoders
-        # share these cores. The precision is always stated: OpenVINO takes bf16 by itself where the CPU has it.
+        # With one stream over all threads a batch ends as early as it can. Threads of a stream wait for each other after
+        # every layer, and for the one that a decoder has pushed aside: where nobody waits for a single batch, streams of
+        # one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
+        # stated: OpenVINO takes bf16 by itself where the CPU has it.
         return {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY" if self._streams == 1 else "THROUGHPUT",
+            "NUM_STREAMS": self._streams,
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[self.precision],
             "ENABLE_CPU_PINNING": False,
@@ -92,3 +102,16 @@ class OpenVinoEngine:
         """The size at which a batch of n runs."""
         assert self.sizes is not None
         return next((s for s in self.sizes if s >= n), n)
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """One process at a time: workers that start together would each compile, and might read what another is still writing.
+    Where nothing can be written nothing is cached either."""
+    with ExitStack() as stack:
+        if folder is not None:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((folder / "lock").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
