@@ -98,7 +98,7 @@ def _here(settings: Settings) -> Iterator[Submit]:
     from pipelines.predict.predictor import PredictorEvents
     from pipelines.sources.encoded import EncodedPictures
 
-    model = build.make_model(settings, PredictorEvents(), stills=True)
+    model = build.make_model(settings, PredictorEvents(), build.Load(stills=True))
     decoder = EncodedPictures()
     log.debug("model %s: %s", settings.model, model.why)
     with model.predictor as predictor:

@@ -11,6 +11,9 @@ RETRY_S = 1.0
 """Retry-After where nothing better is known; the header counts whole seconds."""
 
 
+CROWDED = "too_many_connections"
+
+
 class Problem(Exception):
     """An answer that is no result. `code` is for programs and stays the same, `message` is for people."""
 
@@ -25,6 +28,8 @@ class Problem(Exception):
     def headers(self) -> dict[str, str]:
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
+        if self.code == CROWDED:
+            return {"Retry-After": "1", "Connection": "close"}
         return {} if self.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}
 
     def as_dict(self) -> dict[str, Any]:

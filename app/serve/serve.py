@@ -25,7 +25,7 @@ from app.serve import options as serving
 from app.serve.classifier import Classifier
 from app.serve.exchange import Limits
 from app.serve.options import ServeOptions
-from app.serve.server import HttpServer, quiet_libraries
+from app.serve.server import HttpServer, most_connections, quiet_libraries
 from app.serve.service import Service
 from app.terminal import Terminal
 from pipelines.crew import Crew
@@ -89,6 +89,7 @@ class Server:
         self.url = serving.url_of(self.listener)
         self._http = HttpServer(self.service.app, self.listener)
         self.service.connections = lambda: self._http.connections
+        self.service.most_connections = most_connections()
         self._stopping = threading.Event()
         self._stopped_s: float | None = None
         self._warming: Any = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import resource
 import socket
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.serve.access import App
 
 HEADERS_S = 10.0
-"""Within which a connection must have sent a request's headers; an idle one is closed after KEEP_S."""
+"""Within which a connection must have sent a request's headers."""
 KEEP_S = 65
 """Longer than the usual proxy keeps a connection, so that it is the proxy that closes it, not we under its next request."""
 GRACE_S = 1
@@ -21,16 +24,55 @@ SPARE = 64
 """File descriptors that are kept for everything but connections."""
 
 
+class Connection(HttpToolsProtocol):
+    """uvicorn's, with a limit for headers: its own timer runs only behind an answer, so that who never asks stays for ever."""
+
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._due is None:
+            self._due = self.loop.call_later(HEADERS_S, self.timeout_keep_alive_handler)
+
+    def _stop_waiting(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+
+def most_connections() -> int:
+    """As many as there are file descriptors for, of all that this process may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE, 8)
+
+
 class HttpServer:
-    """`run` serves until `stop`; at most one connection for each file descriptor that is left, what is beyond gets 503."""
+    """`run` serves until `stop`."""
 
     def __init__(self, app: App, listener: socket.socket) -> None:
         self._listener = listener
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         config = uvicorn.Config(
-            app, http="httptools", ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
+            app, http=Connection, ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_S,
-            timeout_graceful_shutdown=GRACE_S, limit_concurrency=max(most - SPARE, 8),
+            timeout_graceful_shutdown=GRACE_S,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
 

@@ -15,7 +15,7 @@ from app.serve import answers, documentation, health
 from app.serve.access import Access, App
 from app.serve.exchange import Exchange, Limits
 from app.serve.metrics import Metrics
-from app.serve.problems import RETRY_S, Problem
+from app.serve.problems import CROWDED, RETRY_S, Problem
 from app.serve.room import Room
 from pipelines.predict.staff import WorkerFacts
 
@@ -43,6 +43,7 @@ class Service:
         self.restarts: Callable[[], int] = lambda: 0
         self.memory: Callable[[], float | None] = lambda: None
         self.connections: Callable[[], int] = lambda: 0
+        self.most_connections = 1000
         self.state = "starting"
         self.exchange = Exchange(limits, self, clock)
         self.app: App = Access(make_app(self), token, lambda: self.metrics.request("unauthorized"))
@@ -67,6 +68,8 @@ class Service:
         if self.state != "ready":
             words = {"starting": "the model is being loaded", "stopping": "the service is stopping"}
             raise Problem(503, self.state, words.get(self.state, "the model has failed"), retry_after_s=RETRY_S)
+        if self.connections() > self.most_connections:
+            raise Problem(503, CROWDED, f"more than {self.most_connections} connections are open")
 
     def state_report(self) -> dict[str, Any]:
         state = "degraded" if self.state == "ready" and not self.ready else self.state
