@@ -460,7 +460,7 @@ def test_an_idle_worker_that_dies_is_replaced_too() -> None:
 
 
 def test_a_slow_batch_is_not_taken_for_a_hang(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its profile knows: ten times what 99 of 100 take."""
+    """Its profile knows: five times what 99 of 100 take."""
     monkeypatch.setattr(staff, "HANG_S", 0.0)
     with House(lambda: ProbeEngine(0.2), shape=profile(0.1, 0.0, 8)) as house:
         house.pool.open_requests("http", capacity=10)
