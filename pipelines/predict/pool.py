@@ -320,6 +320,7 @@ class Pool:
                 return
             worker.state = "dead"
             self._routes.left(worker)
+            self._changed.notify_all()
 
     def _orphaned(self, worker: Worker, entries: Sequence[Entry], error: EngineLost) -> None:
         """A worker was lost with these frames. Thread: one of its predictor's."""
