@@ -29,7 +29,7 @@ from app.serve.server import HttpServer, most_connections, quiet_libraries
 from app.serve.service import Service
 from app.terminal import Terminal
 from pipelines.crew import Crew
-from pipelines.errors import Stopped, UsageError, WatchlineError
+from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.pool import Pool
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.requests import Batching
@@ -92,6 +92,7 @@ class Server:
         self.service.most_connections = most_connections()
         self._stopping = threading.Event()
         self._stopped_s: float | None = None
+        self._predictor: Any = None
         self._warming: Any = None
         """The predictor while it warms up, for then nothing is to be drained."""
         self.ready = threading.Event()
@@ -147,9 +148,9 @@ class Server:
         began_s = time.monotonic()
         log.info("listening on %s; loading the model", self.url)
         service, options = self.service, self._options
-        events = PredictorEvents(service.batch, self.stop)
+        events = PredictorEvents(service.batch, self._failed)
         model = self._make(self._settings, options, events)
-        predictor = model.predictor
+        self._predictor = predictor = model.predictor
         if self._stopping.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
@@ -166,6 +167,11 @@ class Server:
             self._drain(service)
         if predictor.error is not None:
             raise predictor.error
+
+    def _failed(self) -> None:
+        """The predictor cannot go on. A pool without workers can, later: until then `/ready` says no. Any thread."""
+        if not isinstance(self._predictor.error, EngineLost):
+            self.stop()
 
     def _open(self, stack: ExitStack, model: build.Model) -> None:
         """Tell the service of its predictor, which is warm."""
