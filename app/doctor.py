@@ -14,6 +14,7 @@ from typing import Any
 from app import build
 from app.choose import cpu_name
 from app.config import Settings
+from app.cores import quota, share
 from app.machine import gpu_name, version
 from app.plan import plan
 from app.standard import Results
@@ -52,7 +53,9 @@ def _cpu() -> str:
     except (OSError, IndexError):
         flags = set()
     found = [f for f in FEATURES if f in flags]
-    return f"{cpu_name()}, {build.cores()} cores may be used; {', '.join(found) or 'no vector features known'}"
+    limit = quota()
+    by = "" if limit is None else f" (this container may use {limit:.4g})"
+    return f"{cpu_name()}, {build.cores()} cores may be used{by}; {', '.join(found) or 'no vector features known'}"
 
 
 def _gpu() -> str:
@@ -111,7 +114,11 @@ def _memory() -> str:
 
 def _threads() -> str:
     n = build.cores()
-    return f"inference takes {n} (one batch ends as early as it can), a file's decoder {max(1, n // 2)}, a camera's 1"
+    shares = ", ".join(f"--workers {k}: {share(k)} each" for k in sorted({2, max(n, 2)}))
+    return (
+        f"inference takes {n} (one batch ends as early as it can; {shares}; --threads wins), "
+        f"a file's decoder {build.decoders(1)}, a camera's 1"
+    )
 
 
 def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:

@@ -7,8 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from app.build import cores
 from app.choose import cpu_name
+from app.cores import cores
 
 PACKAGES = ("watchline", "av", "numpy", "opencv-python", "openvino", "torch", "torchvision", "timm")
 

@@ -35,16 +35,16 @@ class OpenVinoEngine:
     device = "cpu"
 
     def __init__(
-        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, *, streams: int = 1
+        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, parallel: int = 1
     ) -> None:
-        """cache: a folder for compiled models. batch: the only size that the model takes. streams: batches that run at once,
+        """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches that run at once,
         each on its share of the threads."""
         self.precision = precision
         self.classes = 0
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
-        self._streams = streams
+        self.parallel = parallel
         self._cache = cache
         self._compiled: Any = None
 
@@ -70,8 +70,8 @@ class OpenVinoEngine:
         # one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
         # stated: OpenVINO takes bf16 by itself where the CPU has it.
         return {
-            "PERFORMANCE_HINT": "LATENCY" if self._streams == 1 else "THROUGHPUT",
-            "NUM_STREAMS": self._streams,
+            "PERFORMANCE_HINT": "LATENCY" if self.parallel == 1 else "THROUGHPUT",
+            "NUM_STREAMS": self.parallel,
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[self.precision],
             "ENABLE_CPU_PINNING": False,
