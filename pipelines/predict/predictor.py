@@ -50,9 +50,9 @@ class PredictorOptions:
     names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
     profile: Profile | None = None
-    bulk: bool = False
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     label: str | None = None
+    bulk: bool = False
 
 
 def _fail(entries: Sequence[Entry], error: EngineLost) -> None:
