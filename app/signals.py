@@ -46,8 +46,9 @@ class Signals:
             self._stop = None
 
     def code(self, code: int) -> int:
-        """The exit code of work that ended with `code`: a stop is one, unless something had failed."""
-        return code or (128 + self.received if self.received is not None else 0)
+        """The exit code of work that ended with `code`: that of the signal, if there was one, whatever it found. Whoever
+        stopped the work waits for that one; what failed was said and is in the report."""
+        return code if self.received is None else 128 + self.received
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGHUP:

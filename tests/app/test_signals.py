@@ -49,6 +49,12 @@ elif moment == "warm-up":
         assert stopped.wait(30)
         return warm(self, *args)
     work.Work.stop, ProbeEngine.open = stop_and_say, slow
+elif moment == "drawing":
+    from pipelines.render.overlay import Overlay
+    def broken(*args):
+        os.kill(os.getpid(), number)
+        raise ZeroDivisionError("the drawing broke")
+    Overlay.render = broken
 elif moment == "twice":
     from app import build
     def noisy(*args, **named):
@@ -94,6 +100,14 @@ def test_while_the_report_is_written(place: Path) -> None:
     done = signalled("report", signal.SIGINT, "run", "num.mp4", *PROBE, "-q", "--report", "r.json")
     assert (done.returncode, done.stderr) == (130, "")
     assert (place / "r.json").stat().st_size > 0
+
+
+def test_a_fault_of_the_program_is_said_all_the_same(place: Path) -> None:
+    numbered(place / "num.mp4", frames=5)
+    done = signalled("drawing", signal.SIGTERM, "run", "num.mp4", *PROBE, "-o", "out.mp4", "--report", "/dev/full")
+    assert done.returncode == 143
+    assert "the drawing broke (ZeroDivisionError in thread " in done.stderr
+    assert "cannot write the report to '/dev/full'" in done.stderr
 
 
 def test_while_the_model_warms_up(place: Path) -> None:
