@@ -40,6 +40,8 @@ log = logging.getLogger("watchline.run")
 REFRESH_S = 0.25
 PATIENCE_S = 2.5
 """After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+FINISH_S = 0.3
+"""For the outputs, when something is left behind."""
 LISTED = 10
 """Videos that are named at the end."""
 SWITCH_S = 0.001
@@ -182,9 +184,7 @@ def _rescue(work: Work, window: Window, settings: Settings, screen: RunScreen, t
 def _abandon(work: Work, signals: Signals) -> None:
     """Something does not end: finish the outputs, say what hangs, and go."""
     log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
-    closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
-    closing.start()
-    closing.join(0.3)
+    work.finish_outputs(FINISH_S)
     os._exit(signals.code(FAILED))
 
 

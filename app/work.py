@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from app.machine import machine, resident_mb
 from app.plan import StreamPlan
 from app.standard import Results
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, Stopped, WatchlineError
+from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
@@ -79,14 +80,17 @@ class Work:
         self.error = self.error or error
         self.stop()
 
-    def finish_outputs(self) -> None:
-        """Finish what can be finished while other threads may hang. The last resort."""
-        closes = [lambda s=sink: s.close(False) for sinks in list(self._sinks.values()) for sink in sinks]
-        for close in [*closes, *([self._log.close] if self._log else [])]:
-            try:
-                close()
-            except WatchlineError as error:
-                log.error("%s", error)
+    def finish_outputs(self, within_s: float) -> None:
+        """Finish what can be finished while other threads may hang, any of which may hold an output's lock: each output is
+        closed in a thread of its own, the lines first, which belong to all streams. The last resort."""
+        closes = [self._log.close] if self._log is not None else []
+        closes += [partial(sink.close, False) for sinks in list(self._sinks.values()) for sink in sinks]
+        threads = [threading.Thread(target=_closed, args=(close,), name="finish", daemon=True) for close in closes]
+        end_s = time.monotonic() + within_s
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(end_s - time.monotonic(), 0))
 
     def hanging(self) -> list[str]:
         """Names of the threads that have not ended."""
@@ -272,6 +276,13 @@ class Work:
         }
         report["machine"] = machine()
         return report
+
+
+def _closed(close: Callable[[], None]) -> None:
+    try:
+        close()
+    except SinkError as error:
+        log.error("%s", error)
 
 
 def empty_stream(*faults: str) -> dict[str, Any]:

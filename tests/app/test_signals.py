@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import PROBE, environ
-from tests.media import numbered
+from tests.command import PROBE, environ, read_lines
+from tests.media import lumas, numbered
 
 AT = """
 import os, signal, sys
@@ -55,6 +55,24 @@ elif moment == "drawing":
         os.kill(os.getpid(), number)
         raise ZeroDivisionError("the drawing broke")
     Overlay.render = broken
+elif moment == "hanging":
+    import threading
+    from pipelines.render.overlay import Overlay
+    from pipelines.sinks.video import VideoFile
+    show, render, nobody, held = VideoFile.show, Overlay.render, threading.Event(), threading.Event()
+    def hold(self, frame, picture):
+        if frame.stream == "held":
+            with self._lock:
+                held.set()
+                nobody.wait()
+        show(self, frame, picture)
+    def hang(self, frame, *args):
+        if (frame.stream, frame.index) == ("hung", 100):
+            assert held.wait(30)
+            os.kill(os.getpid(), number)
+            nobody.wait()
+        return render(self, frame, *args)
+    VideoFile.show, Overlay.render = hold, hang
 elif moment == "twice":
     from app import build
     def noisy(*args, **named):
@@ -108,6 +126,19 @@ def test_a_fault_of_the_program_is_said_all_the_same(place: Path) -> None:
     assert done.returncode == 143
     assert "the drawing broke (ZeroDivisionError in thread " in done.stderr
     assert "cannot write the report to '/dev/full'" in done.stderr
+
+
+def test_an_output_that_a_hanging_thread_holds_keeps_no_other_from_being_finished(place: Path) -> None:
+    (place / "out").mkdir()
+    numbered(place / "held.mp4", frames=200)
+    numbered(place / "hung.mp4", frames=200)
+    args = ("run", "held.mp4", "hung.mp4", *PROBE, "-o", "out", "--jsonl", "out.jsonl")
+    done = signalled("hanging", signal.SIGTERM, *args)
+    assert done.returncode == 143, done.stderr
+    assert "still running after 2.5 s" in done.stderr
+    lines = read_lines(place / "out.jsonl")
+    assert [k["frame"] for k in lines if k["stream"] == "hung"] == list(range(100))
+    assert len(list(lumas(place / "out/hung.mp4"))) == 100
 
 
 def test_while_the_model_warms_up(place: Path) -> None:
