@@ -332,7 +332,7 @@ class LatencyMonitor:
         """The measured part of the report; what the program is made of is added by the app."""
         ledgers = self.ledgers
         # The promise is about cameras: beside them, files, which have no deadline and wait in line, are not counted.
-        promised = [ledger for ledger in ledgers if ledger.live and ledger.shown] or ledgers
+        promised = [ledger for ledger in ledgers if ledger.live and ledger.captured] or ledgers
         first = min((s for ledger in ledgers if (s := ledger.span()[0]) is not None), default=None)
         last = max((s for ledger in ledgers if (s := ledger.span()[1]) is not None), default=None)
         stages = _merged(ledger.stages for ledger in promised)
