@@ -313,14 +313,17 @@ def _options(
 # Outputs.
 
 
-def encoders(at_once: int) -> int:
-    """Encoder threads of each file, where so many are worked on at once: with one, no file would be encoded faster than one
-    core can, while another is idle."""
+def encoders(at_once: int, settings: Settings) -> int:
+    """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
+    than one core can, while another is idle. But one where not every frame is shown: each more than one holds a frame back,
+    and `VideoFile` knows only the rate of the source."""
+    if settings.stride > 1 or settings.max_fps is not None:
+        return 1
     return max(1, cores() // max(at_once, 1))
 
 
 def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
-    """The required outputs of a stream. threads: of an encoder; each more than one holds a frame back."""
+    """The required outputs of a stream. threads: of an encoder, at most."""
     if stream.output is None:
         return [NullSink()]
     return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]

@@ -162,7 +162,7 @@ class Work:
     def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
         live = source.live
         recording = live and stream.kind not in ("file", "images")
-        sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once))
+        sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once, self._settings))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
         outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
         s = self._settings

@@ -39,6 +39,9 @@ _CONTAINERS: dict[str, tuple[str, Fraction | None]] = {
 # A fragment is complete when the next keyframe comes: this is what SIGKILL can cost, in media time.
 _KEY_EVERY_S = 1
 
+# Most that the encoder's threads may hold back beside that, each beyond the first one frame.
+_HELD_S = Fraction(1, 2)
+
 
 @dataclass(frozen=True, slots=True)
 class VideoOptions:
@@ -61,7 +64,8 @@ class VideoOptions:
     preset: str = "superfast"
     bframes: int = 0
     threads: int = 1
-    """Of the encoder."""
+    """Most threads of the encoder. Each beyond the first holds a frame back, so that there are fewer where frames come slowly
+    and one where nobody knows how they come."""
     live: bool = False
     """A camera: times follow the arrival, and memory must not grow with the length of the recording."""
 
@@ -73,8 +77,9 @@ class VideoFile:
     """A sink that writes one stream's annotated pictures to `path`.
 
     Nothing is opened before the first picture, which settles size, colour tags, sample aspect, clock and sound; a file
-    that never got one does not exist. Everything written is on its way to the disk at most a second of media time
-    later. A lock makes `close` safe in any thread; encoder and containers belong to whoever holds it.
+    that never got one does not exist. What was shown is on its way to the disk at most a second and a half of media time
+    later: a second until the next key picture, and what the encoder's threads hold back. A lock makes `close` safe in any
+    thread; encoder and containers belong to whoever holds it.
     """
 
     def __init__(self, path: Path, options: VideoOptions = _DEFAULT) -> None:
@@ -248,7 +253,8 @@ def _add_video(
         "preset": options.preset,
         "crf": str(options.crf),
         "bf": str(options.bframes),
-        # Lookahead and sliced threads would hold frames back, or cost quality.
+        # A lookahead would hold frames back, as threads do, of which there are so many as `_HELD_S` allows. Slices in their
+        # place would cost quality.
         "rc-lookahead": "0",
         "x264-params": "sliced-threads=0:sync-lookahead=0",
         "forced-idr": "1",
@@ -261,8 +267,12 @@ def _add_video(
     context.sample_aspect_ratio = first.upright_aspect
     context.colorspace, context.color_range = COLORSPACES[first.matrix], color_range(first.full_range)
     context.time_base = video.time_base = tick_s
-    context.thread_count = options.threads
+    context.thread_count = _threads(options, frame.info.rate)
     return video
+
+
+def _threads(options: VideoOptions, rate: Fraction | None) -> int:
+    return 1 if rate is None else min(options.threads, 1 + int(rate * _HELD_S))
 
 
 def check_video_path(path: Path) -> None:
