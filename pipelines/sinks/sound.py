@@ -13,12 +13,12 @@ from av.bitstream import BitStreamFilterContext
 from av.container import InputContainer, OutputContainer
 from av.format import Flags
 from av.packet import Packet
-from av.stream import Discard, Disposition
-from av.video.stream import VideoStream
+from av.stream import Discard
 
-from pipelines.files import file_address
+from pipelines.files import LOCAL, file_address
 from pipelines.packets import demuxed
 from pipelines.sinks.trial import PACKETS, SUFFIXES, add_track, holds
+from pipelines.tracks import watched_video
 
 log = logging.getLogger("watchline.sinks.sound")
 
@@ -68,7 +68,7 @@ def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: 
 
 def _opened(path: str) -> InputContainer:
     """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
-    return av.open(file_address(path), options={"protocol_whitelist": "file,crypto,data"})
+    return av.open(file_address(path), options=LOCAL)
 
 
 class Sound:
@@ -168,7 +168,7 @@ def first_picture_s(path: str) -> Fraction:
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
     with _opened(path) as source:
-        stream = _shown_stream(source)
+        stream = watched_video(source)
         if stream is None:
             return Fraction(0)
         times: list[int] = []
@@ -182,16 +182,6 @@ def first_picture_s(path: str) -> Fraction:
             if len(times) == _REORDER or count == _PATIENCE:
                 break
         return min(times, default=stream.start_time or 0) * (stream.time_base or Fraction(0))
-
-
-def _shown_stream(source: InputContainer) -> VideoStream | None:
-    """The video stream that Watchline reads: the default one, else the best; never an attached picture."""
-    streams = [s for s in source.streams.video if not s.disposition & Disposition.attached_pic]
-    default = [s for s in streams if s.disposition & Disposition.default]
-    best = source.streams.best("video")
-    if default:
-        return default[0]
-    return best if isinstance(best, VideoStream) and best in streams else next(iter(streams), None)
 
 
 def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | None:

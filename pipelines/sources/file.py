@@ -16,7 +16,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
-from pipelines.files import file_address
+from pipelines.files import LOCAL, file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
@@ -80,10 +80,6 @@ class FileSource:
                 raise SourceError(f"cannot read {str(self.path)!r}: no picture in it{why}", permanent=True)
             if lost:
                 watch.fault(f"{str(self.path)!r} {lost}")
-
-
-LOCAL = {"protocol_whitelist": "file,crypto,data"}
-"""What a playlist on the disk may lead to (see `playlist`)."""
 
 
 def is_one_of(container: InputContainer, names: Collection[str]) -> bool:

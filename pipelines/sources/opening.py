@@ -20,6 +20,7 @@ from pipelines.sources import bounds
 from pipelines.sources.address import about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
+from pipelines.tracks import watched_video
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
@@ -58,7 +59,7 @@ def opened(
     file: Any = None,
     most_pixels: int = bounds.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open `address` (or the binary `file` that stands for it) and its best video stream; close both in this thread.
+    """Open `address` (or the binary `file` that stands for it) and the video stream that is watched; close both in this thread.
 
     :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
     """
@@ -84,7 +85,7 @@ def opened(
             late = time.monotonic() - began_s >= limits.open_s
             raise _explained(name, error, limits.open_s, late=late, remote=remote) from None
         try:
-            stream = best_video(container, name)
+            stream = _watched(container, name)
             _check_size(stream, name, most_pixels)
             yield container, stream
         except (av.error.FFmpegError, OSError) as error:
@@ -104,17 +105,12 @@ def _close(container: InputContainer) -> None:
     container.close()
 
 
-def best_video(container: InputContainer, name: str) -> VideoStream:
-    """The default video stream, else the largest; never an attached picture.
-
-    :raises SourceError: if there is none.
-    """
-    streams = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
-    streams = [s for s in streams if s.codec_context is not None]
-    if not streams:
+def _watched(container: InputContainer, name: str) -> VideoStream:
+    """:raises SourceError: if there is no video in it."""
+    stream = watched_video(container)
+    if stream is None:
         raise SourceError(f"no video stream in {name}; a video or picture is needed", permanent=True)
-    default = [s for s in streams if s.disposition & av.stream.Disposition.default]
-    return max(default or streams, key=lambda s: (s.width or 0) * (s.height or 0))
+    return stream
 
 
 def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
