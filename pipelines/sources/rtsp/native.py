@@ -104,7 +104,7 @@ class _Reader:
         self._track = track
         self._sequence = Sequence(window=WINDOW if options.transport == "udp" else 0)
         self._units = AccessUnits(H264() if track.codec == "h264" else H265())
-        self._reception = Reception(self._sequence, ssrc=secrets.randbits(32), cname="watchline")
+        self._reception = Reception(self._sequence, track.clock_rate, ssrc=secrets.randbits(32), cname="watchline")
         self._stamps = Unwrapped()
         self._camera = _CameraClock(track.clock_rate)
         self._decoder = self._make_decoder(track)
