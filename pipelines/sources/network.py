@@ -12,14 +12,13 @@ import av.error
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.packets import demuxed
-from pipelines.sources.address import shown
+from pipelines.sources.address import SCHEMES, shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
 
-SCHEMES: tuple[str, ...] = ("http", "https", "tcp", "udp", "rtmp", "srt")
-REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
+REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
 """A playlist from the network never reads a file of this machine."""
 
 

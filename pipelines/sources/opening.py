@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
 from pipelines.sources import bounds
-from pipelines.sources.address import about, shown
+from pipelines.sources.address import SCHEMES, about, shown
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 from pipelines.tracks import watched_video
@@ -36,7 +36,7 @@ PERMANENT: dict[type[Exception], str] = {
     av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
     av.error.DemuxerNotFoundError: "the format is unknown",
 }
-AWAY = "; it may lead to other addresses by http(s), tcp, udp, rtmp or srt, never to files"
+AWAY = f"; it may lead to other addresses by {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}, never to files"
 DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 
