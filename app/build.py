@@ -136,12 +136,12 @@ class Load:
     @staticmethod
     def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
         """What an address over HTTP offers, a file or a stream without end, is not known yet."""
-        kinds = [s.kind for s in streams]
-        stored = [k for k in kinds if k in ("file", "images")]
+        streams = list(streams)
+        stored = sum(s.stored for s in streams)
         return Load(
-            cameras=len(kinds) if settings.realtime else len(kinds) - len(stored),
-            files=not settings.realtime and (bool(stored) or "network" in kinds),
-            stills=all(k == "images" for k in kinds),
+            cameras=len(streams) if settings.realtime else len(streams) - stored,
+            files=not settings.realtime and (stored > 0 or any(s.kind == "network" for s in streams)),
+            stills=all(s.kind == "images" for s in streams),
         )
 
     @property

@@ -48,6 +48,11 @@ class StreamPlan:
     found: bool = False
     output: Path | None = None
 
+    @property
+    def stored(self) -> bool:
+        """All of it lies on the disk: it has an end, and nothing of it grows old."""
+        return self.kind in ("file", "images")
+
 
 def plan(settings: Settings) -> list[StreamPlan]:
     """All streams with names of their own and their outputs.

@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.codes import FAILED, WRONG
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
 from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
-from app.work import FAILED, WRONG, Work
+from app.work import Work
 from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
 from pipelines.gate import hidden_in, visible
 from pipelines.sinks.display import Display, open_display

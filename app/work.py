@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app import build
+from app.codes import DONE, FAILED, WRONG
 from app.config import Settings
 from app.machine import machine, resident_mb
 from app.plan import StreamPlan
@@ -28,8 +29,6 @@ from pipelines.sinks.window import Window
 from pipelines.sources.source import Source
 
 log = logging.getLogger("watchline.run")
-
-DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Work:
@@ -131,7 +130,7 @@ class Work:
     def _start_lanes(self, crew: Crew, model: build.Model) -> None:
         """Cameras have a thread each from now on; files share as many as are to be worked on at once."""
         paced = self._settings.realtime
-        files = deque(s for s in self.streams if s.kind in ("file", "images") and not paced)
+        files = deque(s for s in self.streams if s.stored and not paced)
         others = [s for s in self.streams if s not in files]
         jobs = self._settings.jobs or build.cores()
         # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
@@ -161,7 +160,7 @@ class Work:
 
     def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
         live = source.live
-        recording = live and stream.kind not in ("file", "images")
+        recording = live and not stream.stored
         sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once, self._settings))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
         outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
@@ -254,8 +253,6 @@ class Work:
     def report(self) -> dict[str, Any]:
         """The whole report."""
         report = self.monitor.report()
-        for name, stream in report["streams"].items():
-            stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
         # Streams whose turn had not come when the run was stopped.
         report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
@@ -289,4 +286,4 @@ def empty_stream(*faults: str) -> dict[str, Any]:
     """The report of a stream that never began."""
     ledger = LatencyMonitor(0.0).open("", live=False)
     ledger.faults += faults
-    return ledger.report() | {"live": False}
+    return ledger.report()

@@ -259,6 +259,7 @@ class StreamLedger:
                 "camera_clock": self.camera_clock,
                 "camera_age_ms": self.camera_age.as_ms() if self.camera_age.count else None,
                 "errors": list(self.faults),
+                "live": self.live,
             }
 
     def _outage(self, outage: Outage) -> dict[str, Any]:

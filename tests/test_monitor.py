@@ -279,7 +279,7 @@ class TestSaid:
 
 
 STREAM_KEYS = {
-    "captured", "shown", "dropped", "failed", "late", "decode_errors", "window_skipped", "reconnects", "outages", "fps",
+    "captured", "shown", "dropped", "failed", "late", "decode_errors", "window_skipped", "reconnects", "outages", "fps", "live",
 }  # fmt: skip
 FIGURES = {"p50", "p95", "p99", "max", "count"}
 
