@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 from pipelines.errors import SourceError
+from pipelines.sources.coded.nal import H264Nal, H265Nal
 from pipelines.sources.rtsp.message import ProtocolError
 from pipelines.sources.rtsp.url import SCHEME, printable, visible, without_user
 
@@ -21,8 +22,8 @@ STATIC = {26: "JPEG", 31: "H261", 32: "MPEG-1/2", 33: "MPEG-TS", 34: "H263"}
 """Payload types that need no rtpmap (RFC 3551, table 5)."""
 PROFILES = ("RTP/AVP", "RTP/AVPF", "RTP/AVP/TCP", "RTP/AVP/UDP", "RTP/AVPF/TCP", "RTP/AVPF/UDP")
 PARAMETERS = {"h264": ("sprop-parameter-sets",), "hevc": ("sprop-vps", "sprop-sps", "sprop-pps")}
-KINDS = {"h264": range(7, 9), "hevc": range(32, 35)}
-"""NAL unit types of parameter sets (H.264, table 7-1; H.265, table 7-1)."""
+KINDS = {"h264": (H264Nal.SPS, H264Nal.PPS), "hevc": (H265Nal.VPS, H265Nal.SPS, H265Nal.PPS)}
+"""NAL unit types of parameter sets."""
 START_CODE = b"\0\0\0\1"
 
 MAX_LINES = 2000
