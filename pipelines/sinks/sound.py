@@ -17,7 +17,8 @@ from av.stream import Discard
 
 from pipelines.files import LOCAL, file_address
 from pipelines.packets import demuxed
-from pipelines.sinks.trial import PACKETS, SUFFIXES, add_track, holds
+from pipelines.sinks.containers import CONTAINERS
+from pipelines.sinks.trial import PACKETS, add_track, holds
 from pipelines.tracks import watched_video
 
 log = logging.getLogger("watchline.sinks.sound")
@@ -61,9 +62,10 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
 def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: str) -> str:
     """Why a sound cannot go in there, and where it could."""
     codec = stream.codec_context.name if stream.codec_context else "its codec"
-    others = [suffix for name, suffix in SUFFIXES.items() if name != format and holds(name, {}, stream, first)]
+    usual = {container.format: container.suffixes[0] for container in CONTAINERS}
+    others = [suffix for name, suffix in usual.items() if name != format and holds(name, {}, stream, first)]
     advice = f"; {' or '.join(others)} would hold it" if others else ", nor into any other video that can be written"
-    return f"{codec} cannot be copied into {SUFFIXES[format]}{advice}"
+    return f"{codec} cannot be copied into {usual[format]}{advice}"
 
 
 def _opened(path: str) -> InputContainer:

@@ -19,22 +19,14 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError
 from pipelines.files import file_address, try_to_write
-from pipelines.frame import Frame, Picture
+from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
+from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
 from pipelines.sinks.sound import Sound, open_sound, reason
-from pipelines.sinks.timeline import DEFAULT_RATE, Timeline, tick_length
+from pipelines.sinks.timeline import Timeline, tick_length
 
 log = logging.getLogger("watchline.sinks.video")
-
-# What holds H.264 with exact times, and its clock where it has one of its own. Not .avi: it knows no variable rate.
-_CONTAINERS: dict[str, tuple[str, Fraction | None]] = {
-    ".mp4": ("mp4", None),
-    ".m4v": ("mp4", None),
-    ".mov": ("mov", None),
-    ".mkv": ("matroska", Fraction(1, 1000)),
-    ".ts": ("mpegts", Fraction(1, 90_000)),
-}
 
 # A fragment is complete when the next keyframe comes: this is what SIGKILL can cost, in media time.
 _KEY_EVERY_S = 1
@@ -142,10 +134,10 @@ class _Encoding:
         if width % 2 or height % 2:
             raise ValueError(f"pictures need even sides, got {width}x{height}")
         _refuse_own_source(path, frame.info.sound)
-        if path.suffix.lower() not in _CONTAINERS:
-            raise ValueError(f"its ending is not among {', '.join(_CONTAINERS)}")
-        name, own_tick_s = _CONTAINERS[path.suffix.lower()]
-        tick_s = own_tick_s or tick_length(frame.info, options.live)
+        container = container_of(path.suffix)
+        if container is None:
+            raise ValueError(f"its ending is not among {', '.join(SUFFIXES)}")
+        name, tick_s = container.format, container.tick_s or tick_length(frame.info, options.live)
         self._path = path
         self._timeline = Timeline(frame.info, tick_s, options.live)
         self._letterbox = Letterbox(first)
@@ -280,10 +272,9 @@ def check_video_path(path: Path) -> None:
 
     :raises UsageError: if it cannot.
     """
-    allowed = ", ".join(_CONTAINERS)
-    if path.suffix.lower() not in _CONTAINERS:
+    if container_of(path.suffix) is None:
         what = f"the ending {path.suffix!r}" if path.suffix else "a name without ending"
-        raise UsageError(f"cannot write video to {path}: {what} is not among {allowed}; choose one of them")
+        raise UsageError(f"cannot write video to {path}: {what} is not among {', '.join(SUFFIXES)}; choose one of them")
     if "libx264" not in av.codecs_available:
         raise UsageError(f"cannot write video to {path}: this FFmpeg has no libx264; install PyAV from PyPI")
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipelines.frame import Capture
+from pipelines.frame import DEFAULT_RATE, Capture
 from pipelines.sources.source import Source, Watch
 
 
@@ -47,7 +47,7 @@ class Realtime:
         start_s: float | None = None
         session, due_s = 0, 0.0
         for capture in self._source.frames(stop, watch):
-            period_s = float(1 / (capture.info.rate or 25))
+            period_s = float(1 / (capture.info.rate or DEFAULT_RATE))
             if start_s is None or capture.session != session:
                 start_s = self._clock() if start_s is None else start_s + due_s + period_s
                 session, due_s = capture.session, 0.0

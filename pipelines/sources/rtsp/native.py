@@ -17,7 +17,7 @@ from fractions import Fraction
 import av
 
 from pipelines.errors import SourceError
-from pipelines.frame import CameraClock, Capture, StreamInfo
+from pipelines.frame import DEFAULT_RATE, CameraClock, Capture, StreamInfo
 from pipelines.sources.address import shown
 from pipelines.sources.decode import PictureDecoder
 from pipelines.sources.rtp.access_units import AccessUnits
@@ -35,7 +35,7 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
-from pipelines.sources.timeline import DEFAULT_RATE, Timeline
+from pipelines.sources.timeline import Timeline
 
 ALONE_S = 2.0
 """A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of
