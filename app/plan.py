@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from app.config import Settings
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, reason
 from pipelines.files import try_to_write
 from pipelines.gate import shown, visible
 from pipelines.sinks.video import check_video_path
@@ -160,7 +160,7 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"cannot read the list {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"the list {str(path)!r} is not UTF-8 text; it must name one source a line") from None
     entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
@@ -229,9 +229,8 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
         try:
             try_to_write(path)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"cannot write {str(path)!r}: {why}; give a file in a folder that exists and can be written"
+                f"cannot write {str(path)!r}: {reason(error)}; give a file in a folder that exists and can be written"
             ) from None
     videos = [s.output for s in streams if s.output is not None]
     for video in videos:

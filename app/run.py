@@ -27,7 +27,7 @@ from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
 from app.work import Work
-from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
+from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError, reason
 from pipelines.gate import hidden_in, visible
 from pipelines.sinks.display import Display, open_display
 from pipelines.sinks.rescue import before_exit
@@ -232,7 +232,7 @@ def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
         else:
             Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), error.strerror)
+        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), reason(error))
         return False
     return True
 

@@ -69,3 +69,10 @@ class Refused(Exception):
         super().__init__(f"refused: {why}; try again in {retry_after_s:.3f} s")
         self.retry_after_s = retry_after_s
         self.why = why
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong in a few words: those of the system, without the name or the address that libraries put into their own
+    text; else the first line of that text; else the kind of error."""
+    said = getattr(error, "strerror", None) or str(error)
+    return next((line for line in said.splitlines() if line.strip()), type(error).__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.clock import utc, wall_s
-from pipelines.errors import SinkError
+from pipelines.errors import SinkError, reason
 from pipelines.frame import Result
 from pipelines.gate import hidden
 
@@ -66,7 +66,7 @@ class JsonLines:
 
     def _explained(self, error: OSError) -> SinkError:
         name = str(self._target) if isinstance(self._target, Path) else "standard output"
-        return SinkError(f"cannot write JSON lines to {name}: {error.strerror}")
+        return SinkError(f"cannot write JSON lines to {name}: {reason(error)}")
 
     def close(self) -> None:
         with self._lock:

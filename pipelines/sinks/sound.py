@@ -15,6 +15,7 @@ from av.format import Flags
 from av.packet import Packet
 from av.stream import Discard
 
+from pipelines.errors import reason
 from pipelines.files import LOCAL, file_address
 from pipelines.packets import demuxed
 from pipelines.sinks.containers import CONTAINERS
@@ -194,8 +195,3 @@ def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | Non
     codec = stream.codec_context
     wrapped = codec is not None and codec.name == "aac" and not codec.extradata_size
     return BitStreamFilterContext("aac_adtstoasc", stream) if wrapped and format != "mpegts" else None
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong in a few words, without the name or the URL that PyAV puts into its own text."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -17,13 +17,13 @@ from av.packet import Packet
 from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
-from pipelines.errors import SinkError, UsageError
+from pipelines.errors import SinkError, UsageError, reason
 from pipelines.files import file_address, try_to_write
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
-from pipelines.sinks.sound import Sound, open_sound, reason
+from pipelines.sinks.sound import Sound, open_sound
 from pipelines.sinks.timeline import Timeline, tick_length
 
 log = logging.getLogger("watchline.sinks.video")

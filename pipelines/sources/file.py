@@ -15,7 +15,7 @@ from typing import Any
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.files import LOCAL, file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
@@ -162,5 +162,5 @@ def _pipe(path: Path, stop: threading.Event, limit_s: float) -> _Pipe | None:
         if stat.S_ISFIFO(path.stat().st_mode):
             return _Pipe(path, stop, limit_s)
     except OSError as error:
-        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
+        raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
     return None

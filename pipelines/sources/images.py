@@ -17,7 +17,7 @@ import av
 import av.error
 from av.packet import Packet
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
@@ -79,7 +79,7 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
             if frame is not None:
                 return frame, stream.sample_aspect_ratio
     except OSError as error:
-        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
+        raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.sources.host import Resolved, addresses
 from pipelines.sources.rtsp.connection import Connection, HungUp
 from pipelines.sources.rtsp.url import Target
@@ -64,7 +64,7 @@ def _dialled(resolved: Resolved, deadline: Deadline) -> socket.socket:
         return one
     except OSError as error:
         one.close()
-        raise SourceError(error.strerror or type(error).__name__) from None
+        raise SourceError(reason(error)) from None
     except BaseException:
         one.close()
         raise
