@@ -21,7 +21,7 @@ from app.standard import Results
 from pipelines.errors import SourceError, WatchlineError
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
-from pipelines.sinks.window import display_there
+from pipelines.sinks.display import display_there
 from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 

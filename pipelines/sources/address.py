@@ -6,9 +6,6 @@ import re
 from urllib.parse import quote
 
 from pipelines.errors import SourceError
-from pipelines.gate import shown
-
-__all__ = ["about", "mistyped", "shown", "with_credentials"]
 
 RTSP = ("rtsp", "rtsps")
 SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")

@@ -11,8 +11,9 @@ import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.gate import shown
 from pipelines.packets import demuxed
-from pipelines.sources.address import SCHEMES, shown
+from pipelines.sources.address import SCHEMES
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened

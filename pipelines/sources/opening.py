@@ -16,8 +16,9 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
+from pipelines.gate import shown
 from pipelines.sources import bounds
-from pipelines.sources.address import SCHEMES, about, shown
+from pipelines.sources.address import SCHEMES, about
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
 from pipelines.tracks import watched_video

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipelines.errors import SourceError, reason
-from pipelines.sources.address import shown
+from pipelines.gate import shown
 
 HLS, CONCAT = b"#EXTM3U", b"ffconcat version"
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|subfile,")

@@ -17,8 +17,8 @@ import av.logging
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.gate import shown
 from pipelines.packets import demuxed
-from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.opening import opened
 from pipelines.sources.rtsp.dial import UNVERIFIED

@@ -18,7 +18,7 @@ import av
 
 from pipelines.errors import SourceError
 from pipelines.frame import DEFAULT_RATE, CameraClock, Capture, StreamInfo
-from pipelines.sources.address import shown
+from pipelines.gate import shown
 from pipelines.sources.decode import PictureDecoder
 from pipelines.sources.rtp.access_units import AccessUnits
 from pipelines.sources.rtp.h264 import H264

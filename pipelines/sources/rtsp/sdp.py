@@ -14,7 +14,7 @@ from typing import Literal
 from pipelines.errors import SourceError
 from pipelines.sources.coded.nal import H264Nal, H265Nal
 from pipelines.sources.rtsp.message import ProtocolError
-from pipelines.sources.rtsp.url import SCHEME, printable, visible, without_user
+from pipelines.sources.rtsp.url import SCHEME, visible, without_user
 
 Codec = Literal["h264", "hevc"]
 CODECS: dict[str, Codec] = {"H264": "h264", "H265": "hevc", "HEVC": "hevc"}
@@ -136,7 +136,7 @@ def _sections(sdp: bytes) -> list[_Section]:
         raise ProtocolError(f"the description has more than {MAX_LINES} lines, or one of more than {MAX_LINE >> 10} KiB")
     sections = [_Section()]
     for line in lines:
-        kind, _, value = printable(line).strip().partition("=")
+        kind, _, value = _blanked(line).strip().partition("=")
         if kind == "m":
             sections.append(_Section(value.strip()))
         elif kind == "c":
@@ -145,6 +145,11 @@ def _sections(sdp: bytes) -> list[_Section]:
             name, _, rest = value.partition(":")
             sections[-1].attributes.append((name.strip().lower(), rest.strip()))
     return sections
+
+
+def _blanked(line: str) -> str:
+    """Some cameras put tabs and worse between words."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else " " for c in line)
 
 
 def _track(session: _Section, section: _Section, media: list[_Section], aggregate: str) -> Track:
