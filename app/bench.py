@@ -92,7 +92,7 @@ def _timed(work: Callable[[], Any], frames: int) -> tuple[Any, float]:
 def _decoded(clip: Path) -> list[Capture]:
     captures = FileSource(clip).frames(threading.Event(), Unheard())
     taken = list(islice(captures, SAMPLE))
-    captures.close()  # type: ignore[attr-defined]
+    captures.close()
     return taken
 
 

@@ -137,7 +137,7 @@ def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
                 rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""
                 found.append(f"{width}x{height}{rate}, first picture after {time.monotonic() - began_s:.2f} s")
                 break
-            captures.close()  # type: ignore[attr-defined]
+            captures.close()
         except WatchlineError as error:
             found.append(str(error))
             failed.append(error)

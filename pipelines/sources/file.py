@@ -7,7 +7,7 @@ import select
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class FileSource:
         self._threads = threads
         self._limits = limits or Limits()
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         check_playlist(self.path)
         with ExitStack() as stack:
             pipe = _pipe(self.path, stop, self._limits.open_s)

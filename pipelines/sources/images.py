@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -44,7 +44,7 @@ class ImagesSource:
         self._paths = paths
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         info = StreamInfo(rate=Fraction(1), frames=len(self._paths))
         folder = os.path.commonpath([p.parent for p in self._paths]) if self._paths else ""
         pixels = Pixels()

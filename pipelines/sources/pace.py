@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from pipelines.frame import DEFAULT_RATE, Capture
@@ -18,7 +18,7 @@ class Loop:
         self.live = source.live
         self._source = source
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         session = 0
         while not stop.is_set():
             empty = True
@@ -43,7 +43,7 @@ class Realtime:
         self._source = source
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         start_s: float | None = None
         session, due_s = 0, 0.0
         for capture in self._source.frames(stop, watch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -48,7 +48,7 @@ class SyntheticSource:
         self._spec = spec
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         spec = self._spec
         period_s = 1 / spec.fps
         rate = Fraction(spec.fps).limit_denominator(1001)

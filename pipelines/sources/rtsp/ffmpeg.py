@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import av.logging
 
@@ -41,7 +41,7 @@ class FfmpegRtsp:
         self._url = url
         self._options = options
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         limits = self._options.limits
         options = {
             "rtsp_transport": self._options.transport,

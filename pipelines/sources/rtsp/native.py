@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 
 import av
@@ -55,7 +55,7 @@ class NativeRtsp:
         self._options = options
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         try:
             with contextlib.suppress(_NothingCame):
                 yield from self._session(stop, watch, all_tracks=False)
