@@ -25,7 +25,7 @@ def tick_length(info: StreamInfo, live: bool) -> Fraction:
     return Fraction(1, min(per_s, 1_000_000))
 
 
-class Timeline:
+class OutputTimeline:
     """Places the frames of all sessions of one stream on one axis that starts at nought.
 
     Within a session `pts_s` is kept. A new session of a camera goes where its first frame arrived, counted from the

@@ -24,7 +24,7 @@ from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
 from pipelines.sinks.sound import Sound, open_sound
-from pipelines.sinks.timeline import Timeline, tick_length
+from pipelines.sinks.timeline import OutputTimeline, tick_length
 
 log = logging.getLogger("watchline.sinks.video")
 
@@ -139,7 +139,7 @@ class _Encoding:
             raise ValueError(f"its ending is not among {', '.join(SUFFIXES)}")
         name, tick_s = container.format, container.tick_s or tick_length(frame.info, options.live)
         self._path = path
-        self._timeline = Timeline(frame.info, tick_s, options.live)
+        self._timeline = OutputTimeline(frame.info, tick_s, options.live)
         self._letterbox = Letterbox(first)
         self._letterboxed = False
         self._next_key = 0

@@ -19,7 +19,7 @@ from av.video.stream import VideoStream
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
 from pipelines.sources import bounds
-from pipelines.sources.coded.look import Look
+from pipelines.sources.coded.inspector import PacketInspector
 from pipelines.sources.coded.seen import NOTHING, Seen
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
@@ -141,7 +141,7 @@ class PictureDecoder:
         self._info = info
         self._timeline = timeline
         self._clock = clock
-        self._look = Look(context)
+        self._look = PacketInspector(context)
         self._trust = Trust()
         self._pixels = Pixels(steady=True)
         self._index = self._newest = -1

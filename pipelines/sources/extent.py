@@ -103,7 +103,7 @@ def without_index(path: Path) -> bool:
         return False
 
 
-Look = Callable[[BinaryIO, int], str | None]
+CutCheck = Callable[[BinaryIO, int], str | None]
 
 
 def file_kind(head: bytes) -> str | None:
@@ -127,8 +127,8 @@ def file_kind(head: bytes) -> str | None:
     return None
 
 
-def _looker(head: bytes) -> Look | None:
-    looks: dict[str | None, Look] = {
+def _looker(head: bytes) -> CutCheck | None:
+    looks: dict[str | None, CutCheck] = {
         "boxes": _cut_boxes, "matroska": _cut_matroska, "avi": _cut_avi, "flv": _cut_flv, "ogg": _cut_ogg,
         "jpeg": _cut_jpeg, "ps": _cut_ps, "ts": _cut_ts,
     }  # fmt: skip

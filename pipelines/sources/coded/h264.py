@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.sources.coded.bits import Bits, Nonsense, unescaped
+from pipelines.sources.coded.framing import h264_framing
 from pipelines.sources.coded.nal import H264Nal as Nal
-from pipelines.sources.coded.packets import h264_packets
 from pipelines.sources.coded.seen import NOTHING, Seen, Wave
 from pipelines.sources.coded.sei import recovery_point
 
@@ -52,7 +52,7 @@ class H264Numbers:
     """Looks at the frame_num of each packet's first slice. Streams whose encoder may leave numbers out say nothing."""
 
     def __init__(self) -> None:
-        self._packets = h264_packets(None)
+        self._framing = h264_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
         self._last: int | None = None
@@ -63,13 +63,13 @@ class H264Numbers:
         """Such pictures so far: this count never begins anew."""
 
     def configure(self, extradata: bytes | None) -> None:
-        self._packets = h264_packets(extradata)
-        for nal in self._packets.parameter_sets:
+        self._framing = h264_framing(extradata)
+        for nal in self._framing.parameter_sets:
             self._parameters(nal)
 
     def look(self, data: bytes) -> Seen:
         recovery: int | None = None
-        for nal in self._packets.nals(data):
+        for nal in self._framing.nals(data):
             kind = nal[0] & 31 if nal else 0
             if kind in (Nal.SLICE, Nal.PARTITION_A, Nal.IDR):
                 try:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.sources.coded.bits import Bits, Nonsense, signed, unescaped
+from pipelines.sources.coded.framing import h265_framing
 from pipelines.sources.coded.nal import H265Nal as Nal
-from pipelines.sources.coded.packets import h265_packets
 from pipelines.sources.coded.seen import NOTHING, Seen, Wave
 from pipelines.sources.coded.sei import recovery_point
 
@@ -55,7 +55,7 @@ class H265Numbers:
     """Keeps the order counts of the pictures that are there, as a decoder would, and looks for those that should be."""
 
     def __init__(self) -> None:
-        self._packets = h265_packets(None)
+        self._framing = h265_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
         self._there: set[int] = set()
@@ -67,8 +67,8 @@ class H265Numbers:
         self._wave = Wave()
 
     def configure(self, extradata: bytes | None) -> None:
-        self._packets = h265_packets(extradata)
-        for nal in self._packets.parameter_sets:
+        self._framing = h265_framing(extradata)
+        for nal in self._framing.parameter_sets:
             self._parameters(nal)
 
     def look(self, data: bytes) -> Seen:
@@ -83,7 +83,7 @@ class H265Numbers:
 
     def _picture(self, data: bytes) -> Seen:
         recovery: int | None = None
-        for nal in self._packets.nals(data):
+        for nal in self._framing.nals(data):
             if len(nal) < 2 or nal[0] & 1 or nal[1] >> 3:
                 continue  # of another layer
             kind = nal[0] >> 1 & 63

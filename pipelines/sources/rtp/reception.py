@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtp.rtcp import ReportBlock, SenderReport, receiver_report
-from pipelines.sources.rtp.sequence import Sequence
+from pipelines.sources.rtp.sequence import PacketOrder
 
 STALE_S = 60_000
 """The delay field holds 65535 s: a report older than this counts as none."""
@@ -17,7 +17,7 @@ class Reception:
     :param ssrc: our own, 32 bits, chosen at random by the caller.
     """
 
-    def __init__(self, sequence: Sequence, clock_rate: int, *, ssrc: int, cname: str) -> None:
+    def __init__(self, sequence: PacketOrder, clock_rate: int, *, ssrc: int, cname: str) -> None:
         self._sequence = sequence
         self._clock_rate = clock_rate
         self._ssrc = ssrc

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import av
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, Stopped
 from pipelines.frame import DEFAULT_RATE, CameraClock, Capture, StreamInfo
 from pipelines.gate import shown
 from pipelines.sources.decode import PictureDecoder
@@ -26,14 +26,13 @@ from pipelines.sources.rtp.h265 import H265
 from pipelines.sources.rtp.packet import parse
 from pipelines.sources.rtp.reception import Reception
 from pipelines.sources.rtp.rtcp import Bye, SenderReport, parse_rtcp
-from pipelines.sources.rtp.sequence import WINDOW, Ordered, Sequence
+from pipelines.sources.rtp.sequence import WINDOW, Ordered, PacketOrder
 from pipelines.sources.rtp.timestamps import WRAP, Unwrapped
 from pipelines.sources.rtp.unit import AccessUnit
 from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.options import RtspOptions
 from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
-from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
 from pipelines.sources.timeline import Timeline
 
@@ -102,7 +101,7 @@ class _Reader:
         self._clock = clock
         self._alone = alone
         self._track = track
-        self._sequence = Sequence(window=WINDOW if options.transport == "udp" else 0)
+        self._sequence = PacketOrder(window=WINDOW if options.transport == "udp" else 0)
         self._units = AccessUnits(H264() if track.codec == "h264" else H265())
         self._reception = Reception(self._sequence, track.clock_rate, ssrc=secrets.randbits(32), cname="watchline")
         self._stamps = Unwrapped()

@@ -14,7 +14,7 @@ from typing import Literal
 from pipelines.errors import SourceError
 from pipelines.sources.coded.nal import H264Nal, H265Nal
 from pipelines.sources.rtsp.message import ProtocolError
-from pipelines.sources.rtsp.url import SCHEME, visible, without_user
+from pipelines.sources.rtsp.url import SCHEME, escaped, without_user
 
 Codec = Literal["h264", "hevc"]
 CODECS: dict[str, Codec] = {"H264": "h264", "H265": "hevc", "HEVC": "hevc"}
@@ -120,14 +120,14 @@ def join_control(base: str, control: str) -> str:
     if control in ("", "*"):
         return base
     if SCHEME.match(control) and "://" in control:
-        return visible(without_user(control))
+        return escaped(without_user(control))
     root, path = "/".join(base.split("/", 3)[:3]), base.split("/", 3)[3] if base.count("/") > 2 else ""
     folder = "/" + path.partition("?")[0].strip("/")
     if control.startswith("/") and folder != "/" and f"{control}/".startswith(f"{folder}/"):
-        return visible(root + control)  # an absolute path below the base's
+        return escaped(root + control)  # an absolute path below the base's
     if control.startswith("?"):
-        return visible(base + control)
-    return visible(base.rstrip("/") + "/" + control.lstrip("/"))
+        return escaped(base + control)
+    return escaped(base.rstrip("/") + "/" + control.lstrip("/"))
 
 
 def _sections(sdp: bytes) -> list[_Section]:

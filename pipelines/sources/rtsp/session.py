@@ -17,7 +17,7 @@ from pipelines.sources.rtsp.dialogue import Dialogue, answers
 from pipelines.sources.rtsp.message import ProtocolError, Response
 from pipelines.sources.rtsp.sdp import Track, Unsupported, video_track
 from pipelines.sources.rtsp.transport import TIMEOUT_S, Setup, agreed
-from pipelines.sources.rtsp.url import Target, join, visible, without_user
+from pipelines.sources.rtsp.url import Target, escaped, join, without_user
 from pipelines.sources.rtsp.waiting import Deadline
 
 Transport = Literal["tcp", "udp"]
@@ -125,7 +125,7 @@ class Handshake:
             raise ProtocolError("the camera's description of its stream is empty")
         # RFC 2326, C.1.1: what is named first counts.
         named = response.headers.get("Content-Base") or response.headers.get("Content-Location")
-        base = visible(without_user(join(uri, named))) if named else uri
+        base = escaped(without_user(join(uri, named))) if named else uri
         return video_track(response.body, base if base.lower().startswith(("rtsp://", "rtsps://")) else uri)
 
     def _set_up(self, control: str, *, needed: bool = True) -> None:

@@ -80,7 +80,7 @@ def parse(url: str) -> Target:
     if port == 0:
         raise _malformed("the port is not within 1-65535")
     place = _ascii_host(host) + (f":{port}" if port else "")
-    uri = visible(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
+    uri = escaped(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
     # A zone (fe80::1%25eth0, RFC 6874) means something on this machine only.
     host = host.replace("%25", "%") if ":" in host else host
     return Target(scheme, host, port or PORTS[scheme], uri, _credentials(parts.netloc))  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def join(base: str, reference: str) -> str:
     return root + reference if reference.startswith("/") else base.rpartition("/")[0] + "/" + reference
 
 
-def visible(uri: str) -> str:
+def escaped(uri: str) -> str:
     """The URI with everything percent-encoded that would end it, or a line, in a request. What is encoded stays so."""
     return quote(uri, safe=VISIBLE)
 

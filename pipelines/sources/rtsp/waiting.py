@@ -8,14 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, Stopped
 
 SLICE_S = 0.05
 """The longest wait without a look at the stop."""
-
-
-class Stopped(SourceError):
-    """The stop was set: nobody waits for the reason."""
 
 
 class Deadline:
@@ -34,7 +30,7 @@ class Deadline:
         :raises SourceError: if the time is over.
         """
         if self._stop.is_set():
-            raise Stopped("stopped")
+            raise Stopped
         left_s = self._end_s - self._clock()
         if left_s <= 0:
             raise SourceError(f"nothing came within {self._limit_s:g} s")

@@ -18,7 +18,7 @@ from pipelines.sources.rtp.rtcp import (
     parse_rtcp,
     receiver_report,
 )
-from pipelines.sources.rtp.sequence import Sequence
+from pipelines.sources.rtp.sequence import PacketOrder
 
 SSRC = 0xCAFE
 
@@ -107,10 +107,10 @@ class TestReception:
         return struct.unpack(">7I", reception.report(now_s)[4:32])
 
     def test_nothing_yet(self) -> None:
-        assert Reception(Sequence(), 90_000, ssrc=1, cname="c").report(0.0) == receiver_report(1, "c")
+        assert Reception(PacketOrder(), 90_000, ssrc=1, cname="c").report(0.0) == receiver_report(1, "c")
 
     def test_loss_since_the_last_report_and_in_all(self) -> None:
-        sequence = Sequence(window=0)
+        sequence = PacketOrder(window=0)
         reception = Reception(sequence, 90_000, ssrc=1, cname="c")
 
         def push(*numbers: int) -> None:
@@ -126,7 +126,7 @@ class TestReception:
         assert self._fields(reception, 0.0) == (1, SSRC, 3, 0x10007, 0, 0, 0)
 
     def test_the_senders_report_is_answered(self) -> None:
-        sequence = Sequence()
+        sequence = PacketOrder()
         reception = Reception(sequence, 90_000, ssrc=1, cname="c")
         sequence.push(RtpPacket(0, 0, False, 96, SSRC, b"", 0.0))
         reception.sender_report(SenderReport(SSRC + 1, 1 << 32, 0), 9.0)
@@ -139,7 +139,7 @@ class TestReception:
     @pytest.mark.parametrize("swing_s", [0.0, 0.002])
     def test_jitter(self, swing_s: float, clock_rate: int) -> None:
         """Arrivals that swing by s seconds around the timestamps have a jitter of 2s, over the wrap of the timestamps too."""
-        sequence = Sequence()
+        sequence = PacketOrder()
         reception = Reception(sequence, clock_rate, ssrc=1, cname="c")
         for k in range(400):
             stamp = (2**32 + (k - 100) * clock_rate // 25) & 0xFFFFFFFF
