@@ -34,7 +34,6 @@ from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
-from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
@@ -325,7 +324,7 @@ def encoders(at_once: int, settings: Settings) -> int:
 def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
     """The required outputs of a stream. threads: of an encoder, at most."""
     if stream.output is None:
-        return [NullSink()]
+        return []
     return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -18,7 +17,6 @@ class Signals:
 
     def __init__(self, *, for_good: bool) -> None:
         self.received: int | None = None
-        self.at_s = 0.0
         self._for_good = for_good
         self._stop: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
@@ -59,5 +57,4 @@ class Signals:
                 os.write(2, f"watchline: ended by {signal.Signals(number).name}{again}\n".encode())
             os._exit(128 + number)
         self.received = number
-        self.at_s = time.monotonic()
         self._stop()

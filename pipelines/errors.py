@@ -6,7 +6,10 @@ escapes a thread is a fault of the program and comes out at the top with the thr
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pipelines.frame import Cause
 
 
 class WatchlineError(Exception):
@@ -53,9 +56,9 @@ class Stopped(Exception):
 
 
 class Dropped(Exception):
-    """The outcome of a frame that will not be shown; `cause` is one of the ledger's (see `frame.Cause`)."""
+    """The outcome of a frame that will not be shown; `cause` is the ledger's."""
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
         self.cause = cause
 

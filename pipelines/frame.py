@@ -199,5 +199,6 @@ class Result:
     frame: Frame
     status: Status
     prediction: Prediction | None = None
-    cause: str | None = None
+    cause: Cause | None = None
+    """Of what was dropped."""
     error: BaseException | None = field(default=None)

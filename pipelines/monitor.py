@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.clock import utc, wall_s
-from pipelines.frame import CAUSES, STAGES, Frame, Result
+from pipelines.frame import CAUSES, STAGES, Cause, Frame, Result
 from pipelines.sources.source import PacketCounts
 
 log = logging.getLogger("watchline.stream")
@@ -104,7 +104,7 @@ class StreamLedger:
         self.live = live
         self.captured = 0
         self.shown = 0
-        self.dropped: dict[str, int] = dict.fromkeys(CAUSES, 0)
+        self.dropped: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
         self.failed = 0
         self.late = 0
         self.decode_errors = 0
@@ -151,7 +151,8 @@ class StreamLedger:
             elif result.status == "failed":
                 self.failed += 1
             else:
-                self.dropped[result.cause or "shutdown"] += 1
+                assert result.cause is not None
+                self.dropped[result.cause] += 1
 
     def _shown(self, result: Result) -> None:
         trace = result.frame.trace

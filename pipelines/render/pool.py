@@ -38,8 +38,6 @@ class PlanePool:
         self._buffers: list[Plane] = []
         self._highest = 0
         self._leases = 0
-        self.allocated = 0
-        """Buffers allocated so far, pooled or not."""
 
     def __len__(self) -> int:
         """Buffers that are kept, lent ones included."""
@@ -74,7 +72,6 @@ class PlanePool:
     def _grow(self) -> Plane:
         width, height = self._size
         buffer = np.empty(width * height * 3 // 2, np.uint8)
-        self.allocated += 1
         if len(self._buffers) < self._capacity:
             self._highest = len(self._buffers)
             self._buffers.append(buffer)

@@ -99,11 +99,6 @@ class TextPainter:
             self._widths[key] = builtin_width(*key)
         return self._widths[key]
 
-    @property
-    def cached(self) -> tuple[int, int]:
-        """(masks, bytes) in the cache."""
-        return len(self._masks), self._bytes
-
     def _keep(self, key: tuple[str, int, int, int], mask: Plane) -> None:
         mask.flags.writeable = False
         self._masks[key] = mask

@@ -26,7 +26,7 @@ from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
-UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "rtsp", "flv", "hls")
+UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "flv", "hls")
 """Formats whose clock may be set or may start anew in the middle."""
 UNTIMED = ("avi",)
 """Formats that count packets, in the order of decoding, and know no time of presentation."""
