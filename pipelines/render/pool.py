@@ -26,7 +26,7 @@ class PlanePool:
     view exists, and as a view can only be made from a view, none can appear behind the pool's back. What is not
     counted is a bare address (`array.ctypes.data`): whoever passes one on must keep the array too.
 
-    Thread: one, the lane's. References may be dropped in any thread; a drop that is missed makes a buffer look busy.
+    Thread: one, its overlay's. References may be dropped in any thread; a drop that is missed makes a buffer look busy.
     """
 
     def __init__(self, capacity: int = 64) -> None:
