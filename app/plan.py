@@ -33,6 +33,7 @@ ALLOWED = (
     f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "
     "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
+GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
 MAX_NAME = 60
 
 
@@ -69,7 +70,7 @@ def plan(settings: Settings) -> list[StreamPlan]:
 def _one(name: str, text: str) -> list[StreamPlan]:
     found = _expanded(text, set())
     if len(found) != 1:
-        raise UsageError(f"stream {name!r} must be one source, but {shown(text)!r} is {len(found)}")
+        raise UsageError(f"stream {name!r} must be one source, but {shown(text)!r} is {len(found)}; name each as a stream")
     return found
 
 
@@ -123,7 +124,7 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
     if path.is_dir():
         streams = _folder(sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), path.name)
         if not streams:
-            raise UsageError(f"no videos or pictures in the folder {text!r}")
+            raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
         return streams
     meant = None if path.exists() else mistyped(given)
     if meant is not None:
@@ -132,7 +133,7 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)
         if not streams:
-            raise UsageError(f"no videos or pictures match {text!r}")
+            raise UsageError(f"no videos or pictures match {text!r}{GIVE}")
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
@@ -156,16 +157,16 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
     """One source a line; empty lines and comments are passed over. Paths are relative to the list."""
     here = path.resolve()
     if here in inside:
-        raise UsageError(f"the list {str(path)!r} contains itself")
+        raise UsageError(f"the list {str(path)!r} contains itself; take out the line that names it")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}") from None
+        raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}; give a text file that may be read") from None
     except UnicodeDecodeError:
-        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; it must name one source a line") from None
+        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; save it as UTF-8, one source a line") from None
     entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
     if not entries:
-        raise UsageError(f"the list {str(path)!r} names no source")
+        raise UsageError(f"the list {str(path)!r} names no source; write one a line, without a # before it")
     for entry in entries:
         yield from _expanded(entry, inside | {here}, path.parent)
 

@@ -123,7 +123,7 @@ def _file(path: Path, kind: Kind) -> ModelName:
     if not path.is_file():
         raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
     if not path.stat().st_size:
-        raise UsageError(f"the model file {str(path)!r} is empty")
+        raise UsageError(f"the model file {str(path)!r} is empty; copy or export it again, whole")
     loaders: dict[Kind, Callable[[], Network]] = {"pt2": lambda: _load_pt2(path), "pt": lambda: _load_pt(path)}
     identity = f"{kind} {_digest(path)} torch {_version('torch')}"
     return ModelName(str(path), kind, identity, path, loaders.get(kind, _never))

@@ -84,7 +84,7 @@ def opened(
         except (OSError, av.error.FFmpegError, ValueError) as error:
             # An open that was interrupted by its time limit ends as invalid data, too.
             late = time.monotonic() - began_s >= limits.open_s
-            raise _explained(name, error, limits.open_s, late=late, remote=remote) from None
+            raise _explained(name, error, f"{limits.open_s:g} s (the open timeout)", late=late, remote=remote) from None
         try:
             stream = _watched(container, name)
             _check_size(stream, name, most_pixels)
@@ -123,10 +123,13 @@ def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
         raise SourceError(f"cannot read {name}: {what}", permanent=True)
 
 
-def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remote: bool) -> SourceError:
-    """One line about an error of FFmpeg. Its own text is not used: it quotes the address, password and all."""
+def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: bool) -> SourceError:
+    """One line about an error of FFmpeg, whose own text is not used: it quotes the address, password and all.
+
+    limit: the one that was passed, if time was the reason.
+    """
     if late or isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
-        return SourceError(f"{name}: nothing came within {limit_s:g} s")
+        return SourceError(f"{name}: nothing came within {limit}")
     for kind, text in PERMANENT.items():
         if isinstance(error, kind):
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
@@ -146,4 +149,4 @@ def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) ->
     """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
     if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
-    return _explained(name, error, limit_s, late=False, remote=remote)
+    return _explained(name, error, f"{limit_s:g} s (the read timeout)", late=False, remote=remote)

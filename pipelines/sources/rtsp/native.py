@@ -212,7 +212,7 @@ class _Reader:
         if now - self._decoder.last_s > silence_s:
             blocked = nothing and self._options.transport == "udp"
             hint = "; a firewall may hold the packets back: --rtsp-transport tcp gets around it" if blocked else ""
-            raise SourceError(f"{self._name}: no picture for {silence_s:g} s{hint}")
+            raise SourceError(f"{self._name}: no picture for {silence_s:g} s (the read timeout){hint}")
 
     def _tell(self) -> None:
         """What there is to say since the last time, of packets and of the camera's habits."""

@@ -15,7 +15,7 @@ SLICE_S = 0.05
 
 
 class Deadline:
-    """Until when something must be done, by the client's clock, unless the stop comes first."""
+    """Until when a session must be open, by the client's clock, unless the stop comes first."""
 
     def __init__(self, limit_s: float, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -33,7 +33,7 @@ class Deadline:
             raise Stopped
         left_s = self._end_s - self._clock()
         if left_s <= 0:
-            raise SourceError(f"nothing came within {self._limit_s:g} s")
+            raise SourceError(f"nothing came within {self._limit_s:g} s (the open timeout)")
         return min(left_s, SLICE_S)
 
     def part(self, shares: int) -> Deadline:
