@@ -124,7 +124,7 @@ def test_a_fault_of_the_program_is_said_all_the_same(place: Path) -> None:
     numbered(place / "num.mp4", frames=5)
     done = signalled("drawing", signal.SIGTERM, "run", "num.mp4", *PROBE, "-o", "out.mp4", "--report", "/dev/full")
     assert done.returncode == 143
-    assert "the drawing broke (ZeroDivisionError in thread " in done.stderr
+    assert "the drawing broke (ZeroDivisionError in thread lane:num)" in done.stderr
     assert "cannot write the report to '/dev/full'" in done.stderr
 
 
