@@ -36,6 +36,7 @@ from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.player import Player
 from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
 from pipelines.sources.rtsp.source import RtspSource
@@ -110,6 +111,21 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
         return NetworkSource(stream.address, live=True, limits=limits)
 
     return Reconnect(session) if settings.reconnect else session()
+
+
+def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, start_s: float) -> Source:
+    """A source that is live whatever it is: a file is played as a camera sends it. Its first frame is due at `start_s`, unless
+    it is a camera.
+
+    :raises UsageError: if it is none of that.
+    """
+    if stream.kind == "file":
+        return Player(Path(stream.address), start_s=start_s)
+    if stream.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(stream.address), start_s=start_s)
+    if stream.kind == "rtsp":
+        return make_source(stream, settings, stop)
+    raise UsageError(f"{stream.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
 
 
 def _paced(source: Source, settings: Settings) -> Source:
