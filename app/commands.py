@@ -20,6 +20,7 @@ from app.console import start_logging
 from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
+from app.threads import settle
 from pipelines.errors import SinkError, WatchlineError
 from samples import FOLDER
 
@@ -35,6 +36,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
     # Bound to the stream, so that who redirects sys.stderr to mute a library does not mute the log.
+    settle()
     console = Console(file=sys.stderr)
     terminal = Terminal(console, results, signals)
     command = flags.pop("command")

@@ -17,6 +17,7 @@ from app.config import Settings
 from app.machine import gpu_name, version
 from app.plan import plan
 from app.standard import Results
+from app.threads import pools
 from pipelines.errors import SourceError, WatchlineError
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
@@ -110,8 +111,8 @@ def _memory() -> str:
 
 
 def _threads() -> str:
-    n = build.cores()
-    return f"inference takes {n} (one batch ends as early as it can), a file's decoder {max(1, n // 2)}, a camera's 1"
+    lines = [f"{pool.library} {pool.threads}: {pool.why}" for pool in pools()]
+    return ("\n" + " " * 11).join(lines)
 
 
 def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:

@@ -42,6 +42,10 @@ PAYS = 1.1
 """So many times as good is a gain; less may be the machine's mood."""
 
 
+SLOW_MS = 5.0
+"""A first use that takes so much longer is felt, if it takes twice as long as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One promise kept and not kept. `words`: whether it pays here, in a sentence."""
@@ -186,9 +190,8 @@ def _overlap(alone: Load, overlapped: Load, *, copies: bool) -> str:
 
 def _first(first_ms: dict[int, float], warm_ms: dict[int, float]) -> str:
     b = max(first_ms, key=lambda k: first_ms[k] - warm_ms[k])
-    saved = first_ms[b] - warm_ms[b]
-    if saved < 1.0:
-        return "makes no difference: no size is slower at its first use"
+    if first_ms[b] - warm_ms[b] < max(SLOW_MS, warm_ms[b]):
+        return "makes no difference: no size is much slower at its first use"
     return f"pays: without warming, the first batch of {b} would take {first_ms[b]:.0f} ms, not {warm_ms[b]:.1f}"
 
 

@@ -25,6 +25,8 @@ from pipelines.sources.source import Source, Unheard
 
 SAMPLE = 64
 """Frames on which a part is measured."""
+MODEL_S = 0.3
+"""Seconds in which a batch size is measured, or SAMPLE batches."""
 REPEATS = 3
 """Times that a part is measured; the median counts."""
 
@@ -98,19 +100,17 @@ def sizes(engine: Engine, max_batch: int) -> list[int]:
 
 
 def _batch(engine: Engine, slot: Any, b: int) -> BatchCost:
-    seconds: list[float] = []
+    def run() -> float:
+        began = time.perf_counter()
+        engine.start(slot, b)
+        engine.wait(slot, b)
+        return time.perf_counter() - began
 
-    def run() -> None:
-        for _ in range(max(2, math.ceil(SAMPLE / 2 / b))):
-            began = time.perf_counter()
-            engine.start(slot, b)
-            engine.wait(slot, b)
-            seconds.append(time.perf_counter() - began)
-
-    run()
-    seconds.clear()
-    began = time.process_time()
-    run()
+    for _ in range(3):
+        run()
+    began, seconds = time.process_time(), [run(), run()]
+    while len(seconds) < SAMPLE and sum(seconds) < MODEL_S:
+        seconds.append(run())
     return BatchCost(statistics.median(seconds), 1e3 * (time.process_time() - began) / (b * len(seconds)))
 
 

@@ -47,6 +47,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
     planned = plan(settings)
     if len(planned) != 1:
         raise UsageError(f"bench streams plays one source many times; {len(planned)} were given, name one")
+    build.make_camera(planned[0], settings, threading.Event(), 0.0)  # says at once if it is none
     sys.setswitchinterval(SWITCH_S)
     limits = Limits(settings, planned[0])
     stage = Stage(settings, planned[0])
@@ -93,6 +94,7 @@ class Limits:
         self.profile_ms = {b: 1e3 * cost.seconds for b, cost in costs.items()}
         self.cores = build.cores()
         shape = parts.profile(costs, engine, settings.max_batch)
+        self.in_step = ideal.in_step(shape, self.period_s, budget_s)
         self.ideal = ideal.Ideal(
             ideal.by_device(shape, self.period_s, budget_s), ideal.by_cores(self.parts_ms, self.cores, self.period_s)
         )
@@ -159,6 +161,7 @@ def _result(settings: Settings, limits: Limits, why: str, best: Trial, double: T
         "fps": round(1 / limits.period_s, 3),
         "ideal": limits.ideal.streams,
         "ideal_device": limits.ideal.device,
+        "ideal_device_in_step": limits.in_step,
         "ideal_cores": round(limits.ideal.cores, 2),
         "parts_cpu_ms": {name: round(ms, 3) for name, ms in limits.parts_ms.items()},
         "profile_ms": {str(b): round(ms, 3) for b, ms in limits.profile_ms.items()},

@@ -24,8 +24,9 @@ LEAD_S = 0.3
 """Before the first frames are due: so long, and OPEN_S a stream, takes opening."""
 OPEN_S = 0.03
 SETTLE_S = 1.5
-"""Not counted at the beginning: what the scheduler knows of streams and batches is of the trial before."""
-AFTER_S = 0.3
+"""Not counted at the beginning, or half of the counted time if that is less: what the scheduler knows of streams and batches is
+of the trial before."""
+AFTER_S = 0.2
 """Streams go on so long after the counted time: the last counted frames are served like all others."""
 
 
@@ -110,7 +111,8 @@ class Stage:
         :raises SourceError: if a stream breaks off.
         """
         begin_s = time.monotonic() + LEAD_S + OPEN_S * streams
-        between = (begin_s + SETTLE_S, begin_s + SETTLE_S + seconds)
+        count_s = begin_s + min(SETTLE_S, seconds / 2)
+        between = (count_s, count_s + seconds)
         names = [f"{self._stream.name}-{k + 1}" for k in range(streams)]
         budget_s = 1e-3 * self._settings.budget_ms
         self._counted = counted = Counted(names, budget_s, between)

@@ -6,8 +6,10 @@ was measured on the stream.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from pipelines.frame import Cause
 from pipelines.predict.forecast import Forecast
@@ -182,7 +184,9 @@ class Policy:
     def _file_batch(self, now: float, live_open: bool) -> tuple[list[Entry], float | None]:
         """The next file batch, or when to look again. Oldest frames first: equal shares, as every file has the same room."""
         files = [s for s in self._streams.values() if not s.live]
-        waiting = sorted((e for s in files for e in s.waiting), key=lambda e: e.submitted_s)
+        # Each stream's are in order already. Sorting all of them, 128 a file, took 2 ms a decision with 16 files.
+        oldest = heapq.merge(*(s.waiting for s in files), key=lambda e: e.submitted_s)
+        waiting = list(islice(oldest, max(self.fill, 1)))
         if not waiting:
             return [], None
         size = self._room_for_files(now) if live_open else self.fill
