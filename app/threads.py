@@ -34,9 +34,9 @@ def pools() -> list[Pool]:
 
     n = build.cores()
     return [
-        Pool("openvino", n, "one batch at a time over all cores, so that it ends early; not pinned, as decoders share the cores"),
+        Pool("openvino", n, "one batch at a time over all cores, so that it ends early; not pinned, as decoders share them"),
         Pool("torch", n, "the same, where it runs on the CPU; one thread calls it, so that it builds one team"),
-        Pool("decoder of a file", build.decoders(1), "half of the cores, shared by all files at once; the model needs the rest"),
+        Pool("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
         Pool("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),
         Pool("scaler", 1, "a frame is scaled in less time than a second thread takes to wake"),
         Pool("encoder", VideoOptions().threads, "one for each video; more would hold frames back or cost quality"),
