@@ -41,6 +41,8 @@ class SchedulerOptions:
     max_wait_s: float | None = None
     slots: int = 2
     """Batches that may be staged or running at once."""
+    parallel: int = 1
+    """Of these, how many the engine computes side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Policy:
         if self._device.running >= self._options.slots:
             return Decision()
         live_open = any(s.live and (s.open or s.waiting) for s in self._streams.values())
-        if live_open and self._device.running:
+        if live_open and self._device.busy:
             # Live frames are bound as late as possible: the next batch is staged while the last one ends, not before.
             # It will be about as large as the running one. Never only after its end, however cheap staging is: fifty
             # lanes wake then for their answers, and the device would wait 2-6 ms for the interpreter (48 streams on a
@@ -148,7 +150,7 @@ class Policy:
 
     def _rate(self, n: int) -> float:
         """Frames a second in batches of n."""
-        return n / self._profile.median(n)
+        return self._options.parallel * n / self._profile.median(n)
 
     def _demand(self) -> float:
         """Frames a second that the live streams send."""
@@ -203,7 +205,7 @@ class Policy:
     def _room_for_files(self, now: float) -> int:
         """The largest file batch for which no camera's frame will be late: it ends before the next one is expected, or
         a camera's frame that arrives right after its start still ends within the budget. Never behind a running batch."""
-        if self._device.running:
+        if self._device.busy:
             return 0
         live = [s for s in self._streams.values() if s.live and s.open]
         expected_s = min((t for s in live if (t := s.expected_s(now)) is not None), default=now)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -98,8 +99,10 @@ class AsyncBatchPredictor:
         self._started: Channel[_Batch] = Channel(options.scheduler.slots + 1, "block")
         self._scheduler: DynamicBatchScheduler | None = None
         self._batches = 0
-        self._device_free_s = 0.0
+        self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
+        """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
+        self._warm: set[int] = set()
 
     # Life cycle.
 
@@ -199,7 +202,7 @@ class AsyncBatchPredictor:
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
         profile = options.profile or measure(
-            lambda b: self._time(slots[0], b),
+            lambda b: self._time(slots, b),
             warm_sizes(self.engine, options.scheduler.max_batch),
             options.scheduler.max_batch,
             pads=self.engine.sizes is not None,
@@ -212,10 +215,15 @@ class AsyncBatchPredictor:
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
         return slots
 
-    def _time(self, slot: Slot, b: int) -> float:
+    def _time(self, slots: Sequence[Any], b: int) -> float:
+        """Run a batch of b. A size that is new runs in all places side by side: each has its own first use."""
+        places = slots[:1] if b in self._warm else slots[: self._options.scheduler.parallel]
+        self._warm.add(b)
         began = time.perf_counter()
-        self.engine.start(slot, b)
-        self.engine.wait(slot, b)
+        for slot in places:
+            self.engine.start(slot, b)
+        for slot in places:
+            self.engine.wait(slot, b)
         return time.perf_counter() - began
 
     def _is_softmaxed(self, slot: Slot) -> bool:
@@ -310,9 +318,9 @@ class AsyncBatchPredictor:
 
     def _hand_out(self, batch: _Batch, logits: npt.NDArray[np.float32]) -> None:
         now = self._clock()
-        # A batch that was staged while another ran begins when that one ends.
-        took_s = now - max(batch.started_s, self._device_free_s)
-        self._device_free_s = now
+        # A batch that was staged while the device was full begins when the oldest of those before it ends.
+        took_s = now - max(batch.started_s, self._ended_s[0])
+        self._ended_s.append(now)
         n = len(batch.entries)
         self.profile.observe(n, took_s, now)
         self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that

@@ -39,7 +39,7 @@ class DynamicBatchScheduler:
         self._options = options
         self._clock = clock
         self._streams: dict[str, StreamQueue] = {}
-        self._device = Forecast(profile)
+        self._device = Forecast(profile, options.parallel)
         self._policy = Policy(self._streams, self._device, profile, options)
         self.fill = self._policy.fill
         """Frames of a file batch."""
@@ -201,7 +201,7 @@ class DynamicBatchScheduler:
 
     def _busy(self) -> bool:
         """Whether the predictor waits for the device rather than for frames."""
-        return self._device.running > 0 and self._clock() < self._device.free_s - self._device.stage_s
+        return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s
 
 
 def _drop(entry: Entry, cause: Cause) -> None:

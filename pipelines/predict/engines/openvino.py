@@ -34,13 +34,18 @@ class OpenVinoEngine:
     name = "openvino"
     device = "cpu"
 
-    def __init__(self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None) -> None:
-        """cache: a folder for compiled models; batch: the only size that the model takes."""
+    def __init__(
+        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None,
+        parallel: int = 1,
+    ) -> None:  # fmt: skip
+        """cache: a folder for compiled models; batch: the only size that the model takes; parallel: batches side by side, which
+        share the threads."""
         self.precision = precision
         self.classes = 0
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
+        self._parallel = parallel
         self._cache = cache
         self._compiled: Any = None
 
@@ -65,7 +70,7 @@ class OpenVinoEngine:
         # share these cores. The precision is always stated: OpenVINO takes bf16 by itself where the CPU has it.
         return {
             "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": 1,
+            "NUM_STREAMS": self._parallel,
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[self.precision],
             "ENABLE_CPU_PINNING": False,
