@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from app import choose
 from app.config import Settings
+from app.cores import cores, share
+from app.machine import resident_mb
 from app.plan import StreamPlan
 from pipelines.errors import SourceError, UsageError
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict import models
 from pipelines.predict.engines.engine import Engine
+from pipelines.predict.engines.named import NamedTorchEngine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
+from pipelines.predict.engines.worker import WorkerEngine
 from pipelines.predict.policy import SchedulerOptions
+from pipelines.predict.pool import Pool, PoolOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.store import ModelFacts, ModelStore, Stored
+from pipelines.predict.requests import Batching
+from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
@@ -50,11 +57,6 @@ FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -138,18 +140,45 @@ def _paced(source: Source, settings: Settings) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The predictor with what the rest needs to know of its model. `why`: what was chosen, in words."""
+    """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
+    workers, unopened); `why`: what was chosen, in words; `key`: what its measured times belong to."""
 
-    predictor: AsyncBatchPredictor
+    predictor: AsyncBatchPredictor | Pool
+    engine: Engine
     preprocess: Preprocess
     why: str
     stored: Stored | None
     names: tuple[str, ...] | None
+    key: str
 
     def keep_profile(self) -> None:
         """Remember the measured times for the next start."""
         if self.stored is not None:
-            self.stored.keep_profile(_profile_key(self.predictor.engine), self.predictor.profile.table)
+            self.stored.keep_profile(self.key, self.predictor.profile.table)
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Of a pool, for the report: what each worker ran on, and how often it was replaced."""
+        found = self.predictor.workers if isinstance(self.predictor, Pool) else []
+        return [{"device": w.device, "restarts": w.restarts} for w in found]
+
+    def memory_mb(self) -> float:
+        """Of the GPUs; where there are none, of this process and its workers."""
+        if isinstance(self.predictor, Pool):
+            return self.predictor.memory_mb() + (resident_mb() if self.engine.device == "cpu" else 0.0)
+        memory = self.engine.memory_mb()
+        return resident_mb() if memory is None else memory
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model, and what runs it. `engine(device, threads)` and `preprocess()` make one that nobody has opened yet."""
+
+    engine: Callable[[str, int], Engine]
+    preprocess: Callable[[], Preprocess]
+    devices: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] | None
+    stored: Stored | None = None
 
 
 def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
@@ -159,72 +188,103 @@ def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = Fa
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
+    if settings.workers is not None:
+        return make_pool(settings, settings.workers, events, stills=stills)
+    chosen = _chosen(settings, 1, stills=stills, apart=False)
+    engine = chosen.engine(chosen.devices[0], settings.threads or cores())
+    options, key = _options(settings, chosen, engine, settings.threads or cores(), "dynamic")
+    preprocess = chosen.preprocess()
+    predictor = AsyncBatchPredictor(engine, preprocess, options, events=events)
+    return Model(predictor, engine, preprocess, chosen.why, chosen.stored, chosen.names, key)
+
+
+def make_pool(
+    settings: Settings, workers: int, events: PredictorEvents, *, batching: Batching = "dynamic", stills: bool = False
+) -> Model:
+    """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
+    chosen = _chosen(settings, workers, stills=stills, apart=True)
+    threads = settings.threads or share(workers)
+    like = chosen.engine(chosen.devices[0], threads)
+    options, key = _options(settings, chosen, like, threads, batching)
+
+    def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
+        engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
+        return AsyncBatchPredictor(engine, chosen.preprocess(), replace(options, label=f"worker{k}"), events=events)
+
+    preprocess = chosen.preprocess()
+    why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")
+    pool = Pool(make, PoolOptions(workers), preprocess, events=events)
+    return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key)
+
+
+def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> Chosen:
+    """apart: the engines will be opened in other processes."""
     labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
     if settings.model == models.PROBE:
         if settings.device.startswith("cuda"):
             raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
-        engine: Engine = ProbeEngine(1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame)
+        times_s = 1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame
         names = labels or tuple(str(k) for k in range(CLASSES))
-        return _model(settings, engine, ProbePreprocess(), names, None, "the answer is the mean luma", events)
-    return _network(settings, labels, events, stills=stills)
+        why = "the answer is the mean luma"
+        return Chosen(lambda device, threads: ProbeEngine(*times_s), ProbePreprocess, ("cpu",) * workers, why, names)
+    return _network(settings, workers, labels, stills=stills, apart=apart)
 
 
-def _network(settings: Settings, labels: tuple[str, ...] | None, events: PredictorEvents, *, stills: bool) -> Model:
+def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *, stills: bool, apart: bool) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
-    device = choose.device(settings.device)
-    if device != "cpu" or settings.engine == "torch":
+    devices = choose.devices(settings.device, workers)
+    torch_precision = "fp32" if settings.precision == "auto" else settings.precision
+    if devices[0] != "cpu" or settings.engine == "torch":
         if settings.engine == "openvino":
-            raise UsageError(f"--engine openvino runs on the CPU only, not on {device}; use --engine torch or --device cpu")
-        engine, spec, names = _torch(name, device, settings)
-        why = f"torch {engine.precision} on {device}" + ("" if settings.engine == "torch" else ": there is a GPU")
-        return _model(settings, engine, _rgb(spec, settings), labels or names, None, why, events)
+            raise UsageError(f"--engine openvino runs on the CPU only, not on {devices[0]}; use --engine torch or --device cpu")
+        network = name.load()
+        make = _named(name, torch_precision, network.batch) if apart else _torch(network, torch_precision)
+        why = f"torch {torch_precision} on {devices[0]}" + ("" if settings.engine == "torch" else ": there is a GPU")
+        return Chosen(make, _rgb(network.input, settings), devices, why, labels or network.names)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    chosen, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
-    if chosen == "torch":
-        engine, _, _ = _torch(name, device, settings)
+    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
+    if engine == "openvino":
+        compiled = stored.folder / "compiled"
+        make = lambda device, threads: OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch)  # noqa: E731
     else:
-        engine = _openvino(stored, facts, precision)
-    return _model(settings, engine, _rgb(facts.input, settings), labels or facts.names, stored, why, events)
+        make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
+    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
-def _rgb(spec: InputSpec, settings: Settings) -> RgbPreprocess:
-    return RgbPreprocess(spec, cast(Fit, settings.fit))
+def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
+    return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
 
 
-def _openvino(stored: Stored, facts: ModelFacts, precision: str) -> Engine:
-    return OpenVinoEngine(stored.model, precision, cores(), stored.folder / "compiled", facts.batch)
-
-
-def _torch(name: models.ModelName, device: str, settings: Settings) -> tuple[Engine, InputSpec, tuple[str, ...] | None]:
+def _torch(network: models.Network, precision: str) -> Callable[[str, int], Engine]:
     from pipelines.predict.engines import torch as engine
 
-    network = name.load()
-    there: engine.Device = engine.HostDevice() if device == "cpu" else engine.CudaDevice(device)
-    precision = "fp32" if settings.precision == "auto" else settings.precision
-    made = engine.TorchEngine(network, device=there, precision=precision, threads=cores())
-    return made, network.input, network.names
+    def make(device: str, threads: int) -> Engine:
+        there: engine.Device = engine.HostDevice() if device == "cpu" else engine.CudaDevice(device)
+        return engine.TorchEngine(network, device=there, precision=precision, threads=threads)
+
+    return make
 
 
-def _model(
-    settings: Settings, engine: Engine, preprocess: Preprocess, names: tuple[str, ...] | None, stored: Stored | None,
-    why: str, events: PredictorEvents,
-) -> Model:  # fmt: skip
+def _named(name: models.ModelName, precision: str, batch: int | None) -> Callable[[str, int], Engine]:
+    return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
+
+
+def _options(
+    settings: Settings, chosen: Chosen, engine: Engine, threads: int, batching: Batching
+) -> tuple[PredictorOptions, str]:
+    """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    given = engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None
+    key = f"{engine.name} {engine.precision} {engine.device} {threads} threads of {cores()} cores {choose.cpu_name()}"
     options = PredictorOptions(
-        profile=given,
+        profile=engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
-        names=names,
-        known=stored.profile(_profile_key(engine)) if stored is not None else None,
-        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s),
+        names=chosen.names,
+        known=chosen.stored.profile(key) if chosen.stored is not None else None,
+        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s, batching=batching),
     )
-    return Model(AsyncBatchPredictor(engine, preprocess, options, events=events), preprocess, why, stored, names)
-
-
-def _profile_key(engine: Engine) -> str:
-    return f"{engine.name} {engine.precision} {engine.device} {cores()} cores {choose.cpu_name()}"
+    return options, key
 
 
 # Outputs.

@@ -51,6 +51,24 @@ def device(wanted: str) -> str:
     raise UsageError(f"--device {wanted}: no CUDA device on this machine; use --device cpu or auto")
 
 
+def devices(wanted: str, workers: int) -> tuple[str, ...]:
+    """A device for each of so many workers: a GPU of its own, or the CPU, which they share.
+
+    :raises UsageError: if there are fewer GPUs.
+    """
+    first = device(wanted)
+    if first == "cpu" or workers == 1:
+        return (first,) * workers
+    import torch
+
+    if wanted.startswith("cuda:"):
+        raise UsageError(f"--device {wanted} names one GPU, and --workers {workers} need one each; use --device cuda")
+    if workers > torch.cuda.device_count():
+        here = torch.cuda.device_count()
+        raise UsageError(f"--workers {workers}: each needs a GPU of its own, and there are {here}; use --workers {here}")
+    return tuple(f"cuda:{k}" for k in range(workers))
+
+
 def _has_nvidia() -> bool:
     return Path("/dev/nvidiactl").exists() or Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
 

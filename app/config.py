@@ -38,6 +38,9 @@ class Settings:
     fit: str = "crop"
     probe_ms_per_batch: float = 0.0
     probe_ms_per_frame: float = 0.0
+    threads: int | None = None
+    workers: int | None = None
+    """Processes that run the model; None: this one does."""
     jobs: int | None = None
     budget_ms: float = 50.0
     max_batch: int = 32
@@ -72,10 +75,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "rtsp_client": ("auto", "native", "ffmpeg"),
     "rtsp_transport": ("tcp", "udp"),
 }
-POSITIVE = ("topk", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout", "read_timeout")
+POSITIVE = (
+    "topk", "threads", "workers", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout",
+    "read_timeout",
+)  # fmt: skip
 NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
 FILES = ("model", "labels", "output", "jsonl", "report")
 MAX_BATCH = 128
+MOST = {"max_batch": MAX_BATCH, "workers": 64, "threads": 1024}
 
 
 def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -111,8 +118,10 @@ def _check(s: Settings) -> None:
         _check_finite(name, value)
         if value is not None and value < 0:
             raise UsageError(f"{_flag(name)} must be 0 or more, got {value}")
-    if s.max_batch > MAX_BATCH:
-        raise UsageError(f"--max-batch must be at most {MAX_BATCH}, got {s.max_batch}")
+    for name, most in MOST.items():
+        value = getattr(s, name)
+        if value is not None and value > most:
+            raise UsageError(f"{_flag(name)} must be at most {most}, got {value}")
     if s.model != PROBE and (s.probe_ms_per_batch or s.probe_ms_per_frame):
         raise UsageError(f"--probe-ms-per-batch and --probe-ms-per-frame are for --model probe only, not for {s.model!r}")
     if s.verbose and s.quiet:

@@ -14,6 +14,7 @@ from typing import Any
 from app import build
 from app.choose import cpu_name
 from app.config import Settings
+from app.cores import quota
 from app.machine import gpu_name, version
 from app.plan import plan
 from app.standard import Results
@@ -53,7 +54,9 @@ def _cpu() -> str:
     except (OSError, IndexError):
         flags = set()
     found = [f for f in FEATURES if f in flags]
-    return f"{cpu_name()}, {build.cores()} cores may be used; {', '.join(found) or 'no vector features known'}"
+    limit = quota()
+    by = "" if limit is None else f" (this container may use {limit:.4g})"
+    return f"{cpu_name()}, {build.cores()} cores may be used{by}; {', '.join(found) or 'no vector features known'}"
 
 
 def _gpu() -> str:

@@ -122,6 +122,7 @@ def _run(run: argparse.ArgumentParser) -> None:
     pace = run.add_argument_group("which frames, and when")
     number = {"type": int, "metavar": "N"}
     pace.add_argument("--jobs", **_absent(**number, help="files of a folder or glob worked on at once (the cores)"))
+    pace.add_argument("--workers", **_absent(**number, help="run the model in N processes (in this one)"))
     pace.add_argument("--budget-ms", **_absent(type=float, metavar="MS", help="latency promise (50)"))
     pace.add_argument("--max-batch", **_absent(**number, help="largest batch (32)"))
     pace.add_argument("--max-wait-ms", **_absent(type=float, metavar="MS", help="wait at most so long for a full batch"))
@@ -168,6 +169,8 @@ def _model_flags(command: argparse.ArgumentParser) -> None:
     model.add_argument("--device", **_absent(metavar="D", help="auto, cpu, cuda, cuda:N"))
     model.add_argument("--engine", **_absent(choices=("auto", "torch", "openvino"), help="(auto: measured)"))
     model.add_argument("--precision", **_absent(choices=("auto", "fp32", "bf16", "int8"), help="(auto: measured)"))
+    threads = "of the model on the CPU, in each process (all cores)"
+    model.add_argument("--threads", **_absent(type=int, metavar="N", help=threads))
     model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
     model.add_argument("--probe-ms-per-batch", **_absent(type=float, metavar="X", help="for --model probe: time of a batch"))
     model.add_argument("--probe-ms-per-frame", **_absent(type=float, metavar="Y", help="and of each frame in it"))

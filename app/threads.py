@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import cv2
 
+from app.cores import share
+
 OPENCV = 1
 """Of OpenCV, which draws: by itself it would wake a pool of all cores for each larger area, in the middle of an inference."""
 
@@ -34,7 +36,7 @@ def pools() -> list[Pool]:
 
     n = build.cores()
     return [
-        Pool("openvino", n, "one batch at a time over all cores, so that it ends early; not pinned, as decoders share them"),
+        Pool("openvino", n, f"--threads wins; with --workers 2 {share(2)} each; one batch at a time over all cores, so that it ends early; not pinned, as decoders share them"),
         Pool("torch", n, "the same, where it runs on the CPU; one thread calls it, so that it builds one team"),
         Pool("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
         Pool("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),

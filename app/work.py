@@ -255,9 +255,8 @@ class Work:
         report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
             report["streams"][name] = empty_stream(message)
-        engine = self._model.predictor.engine if self._model else None
-        memory = engine.memory_mb() if engine else None
-        report["device"]["memory_mb"] = round(memory if memory is not None else resident_mb(), 1)
+        engine = self._model.engine if self._model else None
+        report["device"]["memory_mb"] = round(self._model.memory_mb() if self._model else resident_mb(), 1)
         report["budget_ms"] = self._settings.budget_ms
         report["warmup_s"] = round(self._model.predictor.warmup_s, 3) if self._model else None
         report["ready_s"] = round(self._ready_s - self._began_s, 3) if self._ready_s else None
@@ -268,6 +267,7 @@ class Work:
             "model": self._settings.model,
             "why": self._model.why if self._model else None,
             "profile_ms": self._model.predictor.profile.as_ms() if self._model and self._ready_s else {},
+            "workers": self._model.workers() if self._model else [],
         }
         report["machine"] = machine()
         return report

@@ -6,6 +6,8 @@ escapes a thread is a fault of the program and comes out at the top with the thr
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class WatchlineError(Exception):
     """Base of all errors that carry a message for the person at the command line."""
@@ -42,6 +44,10 @@ class EngineError(WatchlineError):
     """The engine broke its contract: wrong number of rows, values that are not numbers."""
 
 
+class EngineLost(EngineError):
+    """The engine is gone with all that it was given: its process died, or answered nothing for far too long."""
+
+
 class Stopped(Exception):
     """What was being begun was told to stop before it was ready. No error: whoever told it knows why."""
 
@@ -52,3 +58,14 @@ class Dropped(Exception):
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
+
+
+class Refused(Exception):
+    """A request that was not taken, at once: so many wait already ("full"), or it could not be answered before its deadline
+    ("deadline"). `retry_after_s`: when the same request would be taken, if nothing else came.
+    """
+
+    def __init__(self, retry_after_s: float, why: Literal["full", "deadline"]) -> None:
+        super().__init__(f"refused: {why}; try again in {retry_after_s:.3f} s")
+        self.retry_after_s = retry_after_s
+        self.why = why

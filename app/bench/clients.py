@@ -43,7 +43,7 @@ class Answering:
     """
 
     def __init__(self, model: build.Model, known: Profile, *, most: int, slots: int) -> None:
-        engine = model.predictor.engine
+        engine = model.engine
         shape = engine.shape(most) if isinstance(engine, ProbeEngine) else None
         options = PredictorOptions(
             names=model.names, known=known.table, profile=shape,

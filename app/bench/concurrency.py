@@ -93,7 +93,7 @@ def _picture(settings: Settings) -> Picture:
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
     models = [build.make_model(settings, PredictorEvents()) for _ in range(3)]
-    engine, most = models[0].predictor.engine, settings.max_batch
+    engine, most = models[0].engine, settings.max_batch
     log.info("%s", models[0].why)
     # The engine is fresh: before anything else has used its batch sizes.
     first_ms, warm_ms = first_use(engine, most)

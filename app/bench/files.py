@@ -56,7 +56,7 @@ def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     costs = {
         "decode": decode_ms,
         "preprocess": parts.preprocess(model.preprocess, captures),
-        "model": list(parts.model(model.predictor.engine, min(BATCH, settings.max_batch)).values())[-1].cpu_ms,
+        "model": list(parts.model(model.engine, min(BATCH, settings.max_batch)).values())[-1].cpu_ms,
     }
     if settings.output is not None:
         costs |= parts.drawn(captures)

@@ -80,7 +80,7 @@ class Limits:
         budget_s = 1e-3 * settings.budget_ms
         captures, decode_ms = _decoded(settings, stream)
         model = build.make_model(settings, PredictorEvents())
-        engine = model.predictor.engine
+        engine = model.engine
         costs = parts.model(engine, settings.max_batch, longest_s=budget_s)
         within = [cost.cpu_ms for cost in costs.values() if cost.seconds <= budget_s]
         self.parts_ms = {

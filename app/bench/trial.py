@@ -18,6 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.frame import Result
 from pipelines.lane import Lane, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.predict.pool import Pool
 from pipelines.predict.predictor import AsyncBatchPredictor
 
 LEAD_S = 0.3
@@ -105,7 +106,7 @@ class Stage:
         if self._counted is not None:
             self._counted.batch(size, seconds)
 
-    def play(self, predictor: AsyncBatchPredictor, streams: int, seconds: float, period_s: float) -> Trial:
+    def play(self, predictor: AsyncBatchPredictor | Pool, streams: int, seconds: float, period_s: float) -> Trial:
         """Play so many streams for `seconds`, their frames spread evenly over the period.
 
         :raises SourceError: if a stream breaks off.

@@ -27,7 +27,7 @@ class Forecast:
         self.stage_s = 0.0
         """Measured time of putting one frame into a slot."""
         self._profile = profile
-        self._parallel = parallel
+        self.parallel = parallel
         self._batches: list[_Running] = []
         self._free_s = [float("-inf")] * parallel
 
@@ -39,7 +39,7 @@ class Forecast:
     @property
     def busy(self) -> bool:
         """Whether a further batch would wait for one that runs."""
-        return len(self._batches) >= self._parallel
+        return len(self._batches) >= self.parallel
 
     @property
     def free_s(self) -> float:
@@ -66,12 +66,12 @@ class Forecast:
         self._batches.pop(0)
         # What was staged begins now, not when it should have: else every slow batch would move all later forecasts.
         if self.busy:
-            self._batches[self._parallel - 1].begins_s = now
+            self._batches[self.parallel - 1].begins_s = now
         self._look(now)
 
     def _look(self, now: float) -> None:
         """When each of the places that batches run in will be free, the first one first."""
-        free_s = [float("-inf")] * self._parallel
+        free_s = [float("-inf")] * self.parallel
         for batch in self._batches:
             begins_s = free_s[0] if batch.begins_s is None else batch.begins_s
             free_s[0] = max(begins_s, free_s[0]) + self._profile.median(batch.n)

@@ -15,14 +15,13 @@ from pipelines.frame import Cause
 from pipelines.predict.forecast import Forecast
 from pipelines.predict.profile import Profile
 from pipelines.predict.queues import BLIND_S, LANE_AHEAD, Entry, StreamQueue
+from pipelines.predict.requests import BOLD_GAIN, Batching, Decision, RequestPolicy
 
 FILL_WAIT_S = 0.25
 """How long an idle device waits for a file batch to fill. Longer than any healthy decoder needs for one batch; a source
 that is slower is the bottleneck itself, and waiting for it gains nothing."""
 STARVED_S = 1.0
 """Beside cameras that leave no room, a file still gets one frame in so long: it must end some day."""
-BOLD_GAIN = 1.02
-"""Frames are given up for a larger batch only if it is so much faster a frame: never where time is a line through 0."""
 WAKE_S = 0.001
 """A thread that sleeps until a time wakes so much later at the worst, with fifty others that want the interpreter."""
 GRACE_S = 0.002
@@ -43,24 +42,20 @@ class SchedulerOptions:
     """Batches that may be staged or running at once."""
     parallel: int = 1
     """Of these, how many the engine computes side by side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Run `batch` now; or, if it is empty, look again at `wake_s` or when something changes. `drops` end either way."""
-
-    batch: tuple[Entry, ...] = ()
-    wake_s: float | None = None
-    drops: tuple[tuple[Entry, Cause], ...] = ()
+    batching: Batching = "dynamic"
+    """Of requests: see `RequestPolicy`."""
 
 
 class Policy:
-    """Decides for the streams of one device. It changes nothing; called with the scheduler's lock held."""
+    """Decides for the streams of one device, and asks `RequestPolicy` for what they leave. It changes nothing; called with
+    the scheduler's lock held."""
 
     def __init__(
-        self, streams: Mapping[str, StreamQueue], device: Forecast, profile: Profile, options: SchedulerOptions
-    ) -> None:
+        self, streams: Mapping[str, StreamQueue], requests: RequestPolicy, device: Forecast, profile: Profile,
+        options: SchedulerOptions,
+    ) -> None:  # fmt: skip
         self._streams = streams
+        self._requests = requests
         self._device = device
         self._profile = profile
         self._options = options
@@ -73,9 +68,9 @@ class Policy:
         if self._device.running >= self._options.slots:
             return Decision()
         live_open = any(s.live and (s.open or s.waiting) for s in self._streams.values())
-        if live_open and self._device.busy:
-            # Live frames are bound as late as possible: the next batch is staged while the last one ends, not before.
-            # It will be about as large as the running one. Never only after its end, however cheap staging is: fifty
+        if (live_open or self._requests.waiting) and self._device.busy:
+            # Live frames and requests are bound as late as possible: the next batch is staged while the last one ends, not
+            # before. It will be about as large as the running one. Never only after its end, however cheap staging is: fifty
             # lanes wake then for their answers, and the device would wait 2-6 ms for the interpreter (48 streams on a
             # device for 50: goodput 0.955, so: 0.998).
             begin_s = self._device.free_s - self._device.last * self._device.stage_s - WAKE_S
@@ -88,6 +83,11 @@ class Policy:
             if wake is not None:
                 return Decision(wake_s=wake, drops=drops)
             return Decision(batch=tuple(batch), drops=drops)
+        if self._requests.waiting:
+            requests = self._requests.decide(now, self._room_for_requests(now, live_open))
+            if requests.batch or requests.wake_s is not None:
+                return Decision(requests.batch, requests.wake_s, (*drops, *requests.drops))
+            drops += requests.drops
         files, wake = self._file_batch(now, live_open)
         return Decision(batch=tuple(files), wake_s=wake, drops=drops)
 
@@ -106,11 +106,14 @@ class Policy:
                 ready.append(entry)
             else:
                 late.append((entry, "deadline"))
-        ready.sort(key=lambda e: (e.stream.served, e.stream.served_s, e.frame.trace.arrived_s))
+        ready.sort(key=lambda e: ((s := self._of(e)).served, s.served_s, e.frame.trace.arrived_s))
         return ready, tuple(late)
 
+    def _of(self, entry: Entry) -> StreamQueue:
+        return self._streams[entry.frame.stream]
+
     def _deadline(self, entry: Entry, now: float) -> float:
-        s = entry.stream
+        s = self._of(entry)
         deadline = entry.frame.trace.arrived_s + self._options.budget_s
         if s.ahead == 0 and now - s.shown_s >= BLIND_S:
             # Blind: as if it arrived now, and never more pressing than that, so that it makes no other frame late.
@@ -128,7 +131,7 @@ class Policy:
         instead of 55 %.
         """
         ends = {n: self._device.end_s(now, n, self._profile.p99(n)) for n in range(1, min(len(ready), self._max) + 1)}
-        limits = {id(e): self._deadline(e, now) - e.stream.after_s for e in ready}
+        limits = {id(e): self._deadline(e, now) - self._of(e).after_s for e in ready}
         gentle = ready[:1]
         earliest = limits[id(ready[0])]
         for entry in ready[1 : self._max]:
@@ -150,7 +153,7 @@ class Policy:
 
     def _rate(self, n: int) -> float:
         """Frames a second in batches of n."""
-        return self._options.parallel * n / self._profile.median(n)
+        return self._device.parallel * n / self._profile.median(n)
 
     def _demand(self) -> float:
         """Frames a second that the live streams send."""
@@ -176,7 +179,7 @@ class Policy:
             return None
         arrival = min(arrivals) + GRACE_S
         saved = self._profile.median(n) + self._profile.median(1) - self._profile.median(n + 1)
-        after = max(e.stream.after_s for e in batch)
+        after = max(self._of(e).after_s for e in batch)
         if arrival - now >= saved:
             return None
         if arrival + self._profile.p99(n + 1) + after > oldest + self._options.budget_s / 2:
@@ -201,6 +204,11 @@ class Policy:
         if len(waiting) < size and now < until and any(s.can_come for s in files):
             return [], until
         return waiting[:size], None
+
+    def _room_for_requests(self, now: float, live_open: bool) -> int:
+        """The largest batch of requests. Beside cameras they are as short as files, but never none: one of them takes no
+        longer than the frame of a further camera."""
+        return max(self._room_for_files(now), 1) if live_open else self._max
 
     def _room_for_files(self, now: float) -> int:
         """The largest file batch for which no camera's frame will be late: it ends before the next one is expected, or

@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from pipelines.channel import Channel
 from pipelines.crew import Crew
-from pipelines.errors import EngineError, Stopped, UsageError
+from pipelines.errors import EngineError, EngineLost, Stopped, UsageError
 from pipelines.frame import Frame, Label, Picture, Prediction
-from pipelines.predict.engines.engine import Engine, Slot, warm_sizes
+from pipelines.predict.engines.engine import Engine, Slot, checked, warm_sizes
 from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.preprocess import Preprocess, softmax
 from pipelines.predict.profile import Profile, Timing, measure
@@ -44,22 +44,31 @@ WARMUP_LIMIT_S = 4.0
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
     """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size. `profile`: l(b) where it
-    is given and not to be measured."""
+    is given and not to be measured. `label`: names its threads, in place of the device."""
 
     topk: int = 5
     names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
     profile: Profile | None = None
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    label: str | None = None
+
+
+def _fail(entries: Sequence[Entry], error: EngineLost) -> None:
+    """Nobody else is there to run them."""
+    for entry in entries:
+        entry.fail(error)
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorEvents:
     """Whom the predictor tells. `batch(size, seconds)`: of every batch, in the completion thread. `failed()`: that an error
-    has ended it, once, in the thread that it ended."""
+    has ended it, once, in the thread that it ended. `orphaned(entries, error)`: the engine was lost, these frames were not
+    answered and are the listener's now; in any of its threads, until it has ended."""
 
     batch: Callable[[int, float], None] = lambda size, seconds: None
     failed: Callable[[], None] = lambda: None
+    orphaned: Callable[[Sequence[Entry], EngineLost], None] = _fail
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +99,7 @@ class AsyncBatchPredictor:
         self.preprocess = preprocess
         self.warmup_s = 0.0
         self._options = options
+        self._label = options.label or engine.device
         self._events = events or PredictorEvents()
         self._clock = clock
         self._stop = threading.Event()
@@ -103,12 +113,13 @@ class AsyncBatchPredictor:
         """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
         self._warm: set[int] = set()
+        self._lost: EngineLost | None = None
 
     # Life cycle.
 
     def __enter__(self) -> AsyncBatchPredictor:
         self._crew.__enter__()
-        self._crew.start(f"predict:{self.engine.device}", self._predict)
+        self._crew.start(f"predict:{self._label}", self._predict)
         self._ready.wait()
         if self._scheduler is None:
             self._crew.join()
@@ -124,6 +135,13 @@ class AsyncBatchPredictor:
         self._stop.set()
         if self._scheduler is not None:
             self._scheduler.stop()
+
+    def lose(self, error: EngineLost) -> None:
+        """The engine is gone: what waits is the listener's, and the predictor ends. Any thread."""
+        self._lost = error
+        self._stop.set()
+        if self._scheduler is not None:
+            self._events.orphaned(self._scheduler.evict(), error)
 
     def _abort(self) -> None:
         self.stop()
@@ -152,9 +170,34 @@ class AsyncBatchPredictor:
         """Announce a stream before its first frame."""
         self._running.open(stream, live=live)
 
-    def submit(self, frame: Frame) -> Future[Prediction]:
-        """Hand in a frame. The future ends with the prediction, an error, `Dropped`, or cancelled at shutdown."""
-        return self._running.submit(frame)
+    def open_requests(self, name: str, *, capacity: int) -> None:
+        """Announce a queue of requests: first deadline first, none replaces another, at most `capacity` waiting."""
+        self._running.open_requests(name, capacity=capacity)
+
+    def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
+        """Hand in a frame, or a request with its deadline (monotonic). The future ends with the prediction, an error,
+        `Dropped`, or cancelled: at shutdown, or by the caller. A request that was cancelled, or whose deadline passed while
+        it waited, is not computed. For requests `finish` is not needed.
+
+        :raises Refused: at once, if the queue is full, or the deadline cannot be met by what the profile says.
+        """
+        return self._running.submit(frame, deadline_s)
+
+    def end_s(self, name: str, deadline_s: float | None) -> float:
+        """When a request with this deadline should be answered, if it came now."""
+        return self._running.end_s(name, deadline_s)
+
+    def on_its_way(self, stream: str) -> int:
+        """Frames of a stream that it has, or that the lane has from it."""
+        return self._running.on_its_way(stream)
+
+    def adopt(self, entry: Entry) -> bool:
+        """Take over a frame of a predictor that has lost its engine; False if this one has ended, too."""
+        return self._running.adopt(entry)
+
+    def waiting(self, name: str) -> int:
+        """Frames of a stream, or requests of a queue, that wait now."""
+        return self._running.waiting(name)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that got a prediction or an error from the engine."""
@@ -173,7 +216,7 @@ class AsyncBatchPredictor:
                 return
             for slot in slots:
                 self._free.put(slot)
-            self._crew.start(f"complete:{self.engine.device}", self._complete)
+            self._crew.start(f"complete:{self._label}", self._complete)
             self._ready.set()
             try:
                 while (entries := self._running.take()) is not None:
@@ -267,6 +310,8 @@ class AsyncBatchPredictor:
             self.engine.start(slot, len(staged))
         except BaseException as error:  # a library's SystemExit or CancelledError must not end the predictor either
             self._failed(batch, error)
+            if self._lost is not None:
+                raise
         else:
             self._started.put(batch)
 
@@ -291,6 +336,8 @@ class AsyncBatchPredictor:
                     logits = self._logits(batch)
                 except BaseException as error:
                     self._failed(batch, error)
+                    if self._lost is not None:
+                        raise
                 else:
                     self._hand_out(batch, logits)
         finally:
@@ -302,10 +349,7 @@ class AsyncBatchPredictor:
     def _logits(self, batch: _Batch) -> npt.NDArray[np.float32]:
         """The batch's logits, copied out of the slot."""
         n = len(batch.entries)
-        logits = self.engine.wait(batch.slot, n)
-        if np.shape(logits) != (n, self.engine.classes):
-            got = "nothing" if logits is None else f"shape {np.shape(logits)}"
-            raise EngineError(f"the engine answered {got} for a batch of {n} with {self.engine.classes} classes")
+        logits = checked(self.engine.wait(batch.slot, n), n, self.engine.classes)
         if not np.isfinite(logits.max(axis=1)).all():  # of not a number the maximum is none; one class may be impossible
             raise EngineError("the engine answered values that are not numbers")
         return np.array(logits)
@@ -330,9 +374,13 @@ class AsyncBatchPredictor:
         self._events.batch(n, took_s)
 
     def _failed(self, batch: _Batch, error: BaseException) -> None:
-        """One bad frame fails one frame: a batch of several is run again, one by one."""
+        """One bad frame fails one frame: a batch of several is run again, one by one; elsewhere, if the engine is gone."""
         self._release(batch)
-        if len(batch.entries) > 1:
+        if isinstance(error, EngineLost):
+            self.lose(error)
+        if self._lost is not None:
+            self._events.orphaned(batch.entries, self._lost)
+        elif len(batch.entries) > 1:
             self._running.again(batch.entries)
         else:
             batch.entries[0].future.set_exception(error)

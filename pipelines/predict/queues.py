@@ -1,12 +1,15 @@
-"""What a scheduler knows of each stream: the frames that wait, and when the next one should come."""
+"""What a scheduler knows of each stream and of each queue of requests: what waits, and when the next one should come."""
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from pipelines.frame import Frame, Prediction
+from pipelines.errors import Dropped
+from pipelines.frame import Cause, Frame, Prediction
 
 LANE_AHEAD = 2
 """Results that a live stream's lane may have before it: with more, a frame would only age there; it waits here, where a
@@ -19,6 +22,8 @@ FORGET = 0.98
 """How much of what a stream was served counts after a further batch: the last 50 or so decide whose turn it is. The time of
 the last service alone lets streams whose phase suits the batches have twice the share of others for ever (96 streams on a
 device for 53: Jain's index 0.94; so: 1.00)."""
+RATE_S = 0.5
+"""Arrivals of requests are remembered about so long: many enough that a burst is no rate, few enough to follow a change."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +32,27 @@ class Entry:
 
     frame: Frame
     future: Future[Prediction]
-    stream: StreamQueue
+    stream: StreamQueue | RequestQueue
     submitted_s: float
+    deadline_s: float = math.inf
+    """Of a request; those of cameras follow from the budget."""
+    losses: int = 0
+    """Engines that were lost with it."""
+
+    def drop(self, cause: Cause) -> None:
+        """It will not be run, unless its submitter has cancelled it already."""
+        self.frame.let_go()
+        self.fail(Dropped(cause))
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with this error, whether it waits or was in a batch."""
+        if self.future.running() or self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def shut(self) -> None:
+        """Nobody will run it any more: cancelled, or `shutdown` if it was in a batch."""
+        if not self.future.cancel() and self.future.running():
+            self.future.set_exception(Dropped("shutdown"))
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +63,7 @@ class StreamQueue:
     live: bool
     capacity: int
     waiting: deque[Entry] = field(default_factory=deque)
-    ahead: int = 0
+    held: set[Frame] = field(default_factory=set)
     """Frames taken into batches that the lane has not finished with."""
     open: bool = True
     served_s: float = float("-inf")
@@ -50,6 +74,11 @@ class StreamQueue:
     period_s: float | None = None
     after: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     after_s: float = AFTER_S
+
+    @property
+    def ahead(self) -> int:
+        """How many frames are in batches or with the lane."""
+        return len(self.held)
 
     @property
     def has_room(self) -> bool:
@@ -76,15 +105,17 @@ class StreamQueue:
             self.period_s = gap if self.period_s is None else self.period_s + (gap - self.period_s) / 8
         self.last_arrival_s = arrived_s
 
-    def taken(self, now: float) -> None:
+    def taken(self, frame: Frame, now: float) -> None:
         """One of its frames went into a batch."""
-        self.ahead += 1
+        self.held.add(frame)
         self.served += 1
         self.served_s = now
 
     def ended(self, frame: Frame) -> None:
-        """The lane is done with one that was in a batch."""
-        self.ahead -= 1
+        """The lane is done with one that was in a batch; nothing happens if that was another scheduler's."""
+        if frame not in self.held:
+            return
+        self.held.remove(frame)
         trace = frame.trace
         if trace.shown_s is not None and trace.inferred_s is not None:
             if trace.shown_s - self.shown_s >= BLIND_S:
@@ -94,3 +125,48 @@ class StreamQueue:
             self.shown_s = trace.shown_s
             self.after.append(trace.shown_s - trace.inferred_s)
             self.after_s = sorted(self.after)[int(0.95 * (len(self.after) - 1))]
+
+
+@dataclass(slots=True, eq=False)
+class RequestQueue:
+    """Requests, first deadline first; of equal ones the first that came. Guarded by the scheduler's lock."""
+
+    name: str
+    capacity: int
+    waiting: list[Entry] = field(default_factory=list)
+    open: bool = True
+    last_arrival_s: float = float("-inf")
+    _arrivals: float = 0.0
+    """How many came lately, older ones counting less and less."""
+
+    @property
+    def can_come(self) -> bool:
+        """Whether a further request would be taken."""
+        return self.open and len(self.waiting) < self.capacity
+
+    def put(self, entry: Entry) -> None:
+        bisect.insort(self.waiting, entry, key=_deadline)
+
+    def before(self, deadline_s: float) -> int:
+        """How many would be served before a new one of this deadline."""
+        return bisect.bisect_right(self.waiting, deadline_s, key=_deadline)
+
+    def forget_cancelled(self) -> None:
+        """Those that their submitters have cancelled make room."""
+        self.waiting[:] = [e for e in self.waiting if not e.future.cancelled()]
+
+    def arrived(self, now: float) -> None:
+        """A request came, whether it is taken or not: learn how often they do."""
+        self._arrivals = self.rate(now) * RATE_S + 1
+        self.last_arrival_s = now
+
+    def rate(self, now: float) -> float:
+        """Requests a second, lately. A mean of the gaps would take every burst for a flood."""
+        return self._arrivals * math.exp(-(now - self.last_arrival_s) / RATE_S) / RATE_S
+
+    def taken(self, frame: Frame, now: float) -> None:
+        """One of them went into a batch. Nobody need say when it is done with."""
+
+
+def _deadline(entry: Entry) -> float:
+    return entry.deadline_s

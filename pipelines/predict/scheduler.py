@@ -1,32 +1,36 @@
 """DynamicBatchScheduler: which frames run next, how many of them, and when.
 
 Measured, not believed: every decision compares deadlines with the profile's l(b) and with what comes after the engine
-(render and sinks) as it was measured on the stream. Two kinds of stream, two policies:
+(render and sinks) as it was measured on the stream. Three kinds of work, three policies:
 
 - live: a mailbox of one. The newest frame wins, the one that it replaces is dropped (`overload`). A frame that cannot
   meet arrival + budget even alone is dropped before any work is spent on it (`deadline`), unless its stream has shown
   nothing for half a second: better late than blind.
 - file: nothing is lost. `submit` blocks while the stream has enough on its way; batches are filled to the size with
   the best throughput; live frames go first, and beside them file batches stay so short that no camera's frame is late.
+- requests: first deadline first, none replaces another. One that comes when too many wait, or too late, is refused at
+  once; one whose deadline passes while it waits, or that was cancelled, is not computed.
 
-The decisions are in `Policy`, plain functions of the time; here are the locks and the waiting. The clock is a parameter:
-every decision is tested without waiting.
+The decisions are in `Policy` and `RequestPolicy`, plain functions of the time; here are the locks and the waiting. The
+clock is a parameter: every decision is tested without waiting.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from pipelines.errors import Dropped
+from pipelines.errors import Refused
 from pipelines.frame import Cause, Frame, Prediction
 from pipelines.predict.forecast import Forecast
-from pipelines.predict.policy import Decision, Policy, SchedulerOptions
+from pipelines.predict.policy import Policy, SchedulerOptions
 from pipelines.predict.profile import Profile
-from pipelines.predict.queues import FORGET, LANE_AHEAD, Entry, StreamQueue
+from pipelines.predict.queues import FORGET, LANE_AHEAD, Entry, RequestQueue, StreamQueue
+from pipelines.predict.requests import Decision, RequestPolicy
 
 
 class DynamicBatchScheduler:
@@ -39,8 +43,13 @@ class DynamicBatchScheduler:
         self._options = options
         self._clock = clock
         self._streams: dict[str, StreamQueue] = {}
+        self._requests: dict[str, RequestQueue] = {}
         self._device = Forecast(profile, options.parallel)
-        self._policy = Policy(self._streams, self._device, profile, options)
+        self._request_policy = RequestPolicy(
+            self._requests, self._device, profile, min(options.max_batch, profile.max_batch),
+            batching=options.batching, max_wait_s=options.max_wait_s,
+        )  # fmt: skip
+        self._policy = Policy(self._streams, self._request_policy, self._device, profile, options)
         self.fill = self._policy.fill
         """Frames of a file batch."""
         self._again: deque[Entry] = deque()
@@ -56,23 +65,47 @@ class DynamicBatchScheduler:
     def open(self, stream: str, *, live: bool) -> None:
         """Announce a stream before its first frame.
 
-        A file may have two batches staged or running, one filling and one in its lane's hands.
+        A file may have two batches staged or running, one filling and one in its lane's hands. One that was here before, as
+        a camera that moved between the workers of a pool, goes on with what it has.
         """
         with self._lock:
+            if (known := self._streams.get(stream)) is not None and known.live == live:
+                known.open = True
+                return
             capacity = 1 + LANE_AHEAD if live else (self._options.slots + 2) * self.fill
             self._streams[stream] = StreamQueue(stream, live, capacity)
 
-    def close(self, stream: str) -> None:
-        """No further frame of this stream will come; what waits is still served."""
+    def open_requests(self, name: str, *, capacity: int) -> None:
+        """Announce a queue of requests, of which at most `capacity` wait."""
+        if capacity < 1:
+            raise ValueError(f"a queue of requests needs a capacity of at least 1, got {capacity}")
         with self._lock:
-            self._streams[stream].open = False
+            self._requests[name] = RequestQueue(name, capacity)
+
+    def close(self, stream: str) -> None:
+        """No further frame of this stream, or request of this queue, will come; what waits is still served."""
+        with self._lock:
+            self._queue(stream).open = False
             self._work.notify()
 
-    def submit(self, frame: Frame) -> Future[Prediction]:
-        """Hand in a frame of an open stream. Thread: its decoder. Blocks only for a file that has enough on its way.
+    def _queue(self, name: str) -> StreamQueue | RequestQueue:
+        return self._requests[name] if name in self._requests else self._streams[name]
+
+    def waiting(self, name: str) -> int:
+        """How many frames or requests wait now."""
+        with self._lock:
+            return len(self._queue(name).waiting)
+
+    def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
+        """Hand in a frame of an open stream, or of a queue of requests with its deadline. Thread: its decoder, or any. Blocks
+        only for a file that has enough on its way.
 
         The future ends with the prediction, with the engine's exception, with `Dropped`, or cancelled at shutdown.
+
+        :raises Refused: if a request cannot be taken.
         """
+        if frame.stream in self._requests:
+            return self._submit_request(frame, math.inf if deadline_s is None else deadline_s)
         future: Future[Prediction] = Future()
         replaced: Entry | None = None
         with self._lock:
@@ -88,13 +121,40 @@ class DynamicBatchScheduler:
             stream.waiting.append(Entry(frame, future, stream, self._clock()))
             self._look()
         if replaced is not None:
-            _drop(replaced, "overload")
+            replaced.drop("overload")
         return future
+
+    def _submit_request(self, frame: Frame, deadline_s: float) -> Future[Prediction]:
+        future: Future[Prediction] = Future()
+        with self._lock:
+            if self._stopped:
+                future.cancel()
+                return future
+            queue, now = self._requests[frame.stream], self._clock()
+            queue.arrived(now)
+            if not queue.can_come:
+                queue.forget_cancelled()
+            end_s = self._request_policy.end_s(now, queue, deadline_s)
+            if not queue.can_come:
+                raise Refused(end_s - now, "full")
+            if end_s > deadline_s:
+                raise Refused(end_s - deadline_s, "deadline")
+            queue.put(Entry(frame, future, queue, now, deadline_s))
+            self._look()
+        return future
+
+    def end_s(self, name: str, deadline_s: float | None) -> float:
+        """When a request with this deadline should be answered, if it came now."""
+        with self._lock:
+            limit_s = math.inf if deadline_s is None else deadline_s
+            return self._request_policy.end_s(self._clock(), self._requests[name], limit_s)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that was in a batch: shown, failed or thrown away. Thread: the lane."""
         with self._lock:
-            stream = self._streams[frame.stream]
+            stream = self._streams.get(frame.stream)
+            if stream is None:
+                return
             stream.ended(frame)
             if not stream.live:
                 self._room.notify_all()
@@ -119,7 +179,7 @@ class DynamicBatchScheduler:
                     self._work.wait(None if wake_s is None else max(wake_s - self._clock(), 0.0))
                     self._looking = False
             for entry, cause in drops:
-                _drop(entry, cause)
+                entry.drop(cause)
             if batch:
                 return batch
 
@@ -133,17 +193,22 @@ class DynamicBatchScheduler:
         with self._lock:
             batch, drops, _ = self._poll()
         for entry, cause in drops:
-            _drop(entry, cause)
+            entry.drop(cause)
         return batch
 
     def _poll(self) -> tuple[list[Entry], Sequence[tuple[Entry, Cause]], float | None]:
         """Decide and book it. With the lock held."""
         now = self._clock()
-        if self._again:
-            self._device.taken(now, 1)
-            return [self._again.popleft()], (), None
         drops: list[tuple[Entry, Cause]] = []
         batch: list[Entry] = []
+        while self._again:
+            entry = self._again.popleft()
+            if entry.deadline_s < now:
+                drops.append((entry, "deadline"))
+                continue
+            entry.frame.trace.taken_s = now
+            self._device.taken(now, 1)
+            return [entry], drops, None
         while not batch:
             decision = self._policy.decide(now)
             drops += decision.drops
@@ -157,7 +222,7 @@ class DynamicBatchScheduler:
         for s in self._streams.values():
             s.served *= FORGET
         for entry in batch:
-            entry.stream.taken(now)
+            entry.stream.taken(entry.frame, now)
             entry.frame.trace.taken_s = now
         self._device.taken(now, len(batch))
         return batch, drops, None
@@ -181,30 +246,64 @@ class DynamicBatchScheduler:
                 self._work.notify()
                 return
         for entry in entries:
-            entry.future.set_exception(Dropped("shutdown"))
+            entry.shut()
+
+    def adopt(self, entry: Entry) -> bool:
+        """Take over a frame from a scheduler that has lost its engine; False if this one has stopped, too. What waited waits
+        here, in front of nobody; what was in a batch is run alone, at once: it may be the frame that no engine survives."""
+        replaced = None
+        with self._lock:
+            name, now = entry.frame.stream, self._clock()
+            if self._stopped:
+                return False
+            if isinstance(entry.stream, StreamQueue) and name not in self._streams:  # it was closed before this one began
+                self._streams[name] = StreamQueue(name, entry.stream.live, entry.stream.capacity, open=False)
+            queue = entry.stream = self._queue(name)
+            if isinstance(queue, StreamQueue) and queue.live:
+                entry.deadline_s = entry.frame.trace.arrived_s + self._options.budget_s
+            if entry.future.running():
+                queue.taken(entry.frame, now)
+                self._again.append(entry)
+            elif isinstance(queue, RequestQueue):
+                queue.put(entry)
+            elif queue.live and queue.waiting:
+                replaced = entry
+            else:
+                queue.waiting.append(entry)
+            self._work.notify()
+        if replaced is not None:
+            replaced.drop("overload")
+        return True
+
+    def evict(self) -> list[Entry]:
+        """Stop as `stop` does, but give what waits to the caller instead of cancelling it."""
+        with self._lock:
+            self._stopped = True
+            left = [*self._again, *self._emptied()]
+            self._again.clear()
+            self._work.notify_all()
+            self._room.notify_all()
+        return left
+
+    def on_its_way(self, stream: str) -> int:
+        """Frames of a stream that wait, are in batches or with the lane."""
+        with self._lock:
+            s = self._streams[stream]
+            return len(s.waiting) + s.ahead
 
     def stop(self) -> None:
         """Cancel all that waits; `take` ends, `submit` gives cancelled futures from now on."""
-        with self._lock:
-            self._stopped = True
-            failed = list(self._again)
-            self._again.clear()
-            waiting = [entry for s in self._streams.values() for entry in s.waiting]
-            for s in self._streams.values():
-                s.waiting.clear()
-            self._work.notify_all()
-            self._room.notify_all()
-        for entry in waiting:
-            entry.future.cancel()
-        for entry in failed:
-            entry.future.set_exception(Dropped("shutdown"))
+        for entry in self.evict():
+            entry.shut()
+
+    def _emptied(self) -> list[Entry]:
+        """All that waits, taken out of its queues. With the lock held."""
+        queues: list[StreamQueue | RequestQueue] = [*self._streams.values(), *self._requests.values()]
+        waiting = [entry for q in queues for entry in q.waiting]
+        for q in queues:
+            q.waiting.clear()
+        return waiting
 
     def _busy(self) -> bool:
         """Whether the predictor waits for the device rather than for frames."""
         return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s
-
-
-def _drop(entry: Entry, cause: Cause) -> None:
-    entry.frame.let_go()
-    if entry.future.set_running_or_notify_cancel():
-        entry.future.set_exception(Dropped(cause))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pipelines.predict.engines.engine import warm_sizes
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.engines.torch import CudaDevice, HostDevice, TorchEngine
+from pipelines.predict.engines.worker import WorkerEngine
 from pipelines.predict.models import Network
 from pipelines.predict.preprocess import InputSpec
 from tests.predict.fakes import LateDevice, LateStream
@@ -46,12 +47,16 @@ ENGINES: dict[str, Callable[[Path], Any]] = {
     "torch": lambda folder: _torch(HostDevice()),
     "torch, late device": lambda folder: _torch(LateDevice()),
     "torch, late device, kernels first": lambda folder: _torch(LateDevice(lambda streams: streams[::-1])),
+    "probe, in a worker": lambda folder: WorkerEngine(ProbeEngine()),
+    "openvino, in a worker": lambda folder: WorkerEngine(_openvino(folder)),
 }
 
 
 @pytest.fixture(params=list(ENGINES))
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return ENGINES[request.param](tmp_path)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    made = ENGINES[request.param](tmp_path)
+    yield made
+    made.close()
 
 
 def _fill(slot: Any, n: int, first: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.errors import EngineError
+
 
 class Slot:
     """Staging memory for one batch, allocated once at the largest batch and reused.
@@ -53,3 +55,15 @@ def warm_sizes(engine: Engine, max_batch: int) -> list[int]:
         return []
     below = [s for s in engine.sizes if s < max_batch]
     return below + [s for s in engine.sizes if s >= max_batch][:1]
+
+
+def checked(logits: Any, n: int, classes: int) -> npt.NDArray[np.float32]:
+    """The answer to a batch of n, if it is one.
+
+    :raises EngineError: if it has another shape.
+    """
+    if np.shape(logits) != (n, classes):
+        got = "nothing" if logits is None else f"shape {np.shape(logits)}"
+        raise EngineError(f"the engine answered {got} for a batch of {n} with {classes} classes")
+    answer: npt.NDArray[np.float32] = logits
+    return answer

@@ -1,0 +1,61 @@
+"""How many cores this process may use: by its affinity, and by the quota of the container that it runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+GROUPS = Path("/proc/self/cgroup")
+MOUNT = Path("/sys/fs/cgroup")
+
+
+def cores() -> int:
+    """Whole cores, at least one. `os.cpu_count()` would name those of the machine."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = quota()
+    return max(1, count if limit is None else min(count, int(limit)))
+
+
+def share(workers: int) -> int:
+    """Threads for each of so many workers: together no more than there are cores, where there are that many."""
+    return max(1, cores() // workers)
+
+
+def quota(groups: Path = GROUPS, mount: Path = MOUNT) -> float | None:
+    """Cores' worth of time that this process's control groups grant it, the least of all levels; None: no limit."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return None
+    limits: list[float] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            limits += _levels(mount, path, _of_v2)
+        elif "cpu" in controllers.split(","):
+            limits += [q for name in ("cpu", controllers) for q in _levels(mount / name, path, _of_v1)]
+    return min(limits, default=None)
+
+
+def _levels(root: Path, path: str, read: Callable[[Path], float | None]) -> list[float]:
+    """The limits of a group and of those above it. Seen from a container, only its own may be there, as the root."""
+    folder = root / path.lstrip("/")
+    folders = [folder, *(p for p in folder.parents if p.is_relative_to(root))]
+    return [limit for f in folders if (limit := read(f)) is not None]
+
+
+def _of_v2(folder: Path) -> float | None:
+    try:
+        quota_us, period_us = (folder / "cpu.max").read_text().split()
+        return int(quota_us) / int(period_us)
+    except (OSError, ValueError):
+        return None  # not there, or "max"
+
+
+def _of_v1(folder: Path) -> float | None:
+    try:
+        quota_us, period_us = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+    except (OSError, ValueError):
+        return None
+    return quota_us / period_us if quota_us > 0 else None
