@@ -55,6 +55,13 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
+PLACES = 4
+"""Batches side by side at most: each has a slot, and its own copy of what is between the layers."""
+SHARED_BATCH = 8
+"""Largest batch where several run side by side. A frame on one thread costs least in batches of 2 to 4 (bf16, images/s of two
+threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes 10 MB and more."""
+SINGLE = 0.5
+"""Share of the budget that a single frame may take on the threads of one place."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -247,10 +254,30 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        make = lambda device, threads: OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch)  # noqa: E731
+        frame_ms = None if apart else facts.choice.get("frame_ms")
+
+        def make(device: str, threads: int) -> Engine:
+            side_by_side = places(threads, frame_ms, settings.budget_ms)
+            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, side_by_side)
+
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
     return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+
+
+def places(threads: int, frame_ms: float | None, budget_ms: float) -> int:
+    """Batches that the CPU computes side by side, which share the threads. frame_ms: of all threads together, for a frame.
+
+    With one thread each, as far as a single frame then takes no more than a part of the budget. A batch over all cores waits
+    at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with eight 720p cameras on 2 cores
+    batches of any size took twice their time, as if they had one core (bf16: 4 frames 25 ms, 13 ms when nobody decodes),
+    and a third of the CPU time of a frame was waste.
+    """
+    if frame_ms is None:
+        return 1
+    one_ms = frame_ms * threads
+    fit = [p for p in range(1, min(threads, PLACES) + 1) if one_ms / (threads // p) <= SINGLE * budget_ms]
+    return max(fit, default=1)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
@@ -271,18 +298,28 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
     return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
 
 
+def batches(settings: Settings, engine: Engine) -> tuple[int, int]:
+    """How many the engine computes side by side, and the largest of them."""
+    parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
+    return parallel, settings.max_batch if parallel == 1 else min(settings.max_batch, SHARED_BATCH)
+
+
 def _options(
     settings: Settings, chosen: Chosen, engine: Engine, threads: int, batching: Batching
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    key = f"{engine.name} {engine.precision} {engine.device} {threads} threads of {cores()} cores {choose.cpu_name()}"
+    parallel, most = batches(settings, engine)
+    each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
+    key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
     options = PredictorOptions(
         profile=engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
         known=chosen.stored.profile(key) if chosen.stored is not None else None,
-        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, settings.max_batch, wait_s, batching=batching),
+        scheduler=SchedulerOptions(
+            1e-3 * settings.budget_ms, most, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
+        ),
     )
     return options, key
 

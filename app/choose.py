@@ -123,6 +123,7 @@ def _compare(network: models.Network, path: Path, threads: int) -> dict[str, Any
     faster, slower = sorted((("openvino", ov_ms), ("torch", torch_ms)), key=lambda e: e[1])
     return {
         "engine": faster[0],
+        "frame_ms": ov_ms,
         "engine_why": f"{faster[1]:.1f} ms a frame measured, {slower[0]} {slower[1]:.1f} ms",
         **_compare_bf16(path, threads, network.batch, pixels, batch, ov_ms, exact),
     }

@@ -15,6 +15,9 @@ OPENCV = 1
 """Of OpenCV, which draws: by itself it would wake a pool of all cores for each larger area, in the middle of an inference."""
 
 
+MODEL = "one for each batch that runs, and so many batches side by side; fewer, with more threads each, where a batch is slow"
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """The threads of one library, and the reason for their number."""
@@ -36,7 +39,7 @@ def pools() -> list[Pool]:
 
     n = build.cores()
     return [
-        Pool("openvino", n, f"--threads wins; with --workers 2 {share(2)} each; one batch at a time over all cores, so that it ends early; not pinned, as decoders share them"),
+        Pool("openvino", n, f"{MODEL}; --threads wins; with --workers 2, {share(2)} each"),
         Pool("torch", n, "the same, where it runs on the CPU; one thread calls it, so that it builds one team"),
         Pool("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
         Pool("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),

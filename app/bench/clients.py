@@ -39,15 +39,15 @@ class Load:
 class Answering:
     """A predictor of `model` with limits of its own, used as `with answering:`. `known`: the measured times of its batches.
 
-    most: the largest batch; slots: batches that may be staged or running at once.
+    most: the largest batch; ahead: batches that may be staged while as many as the engine computes side by side run.
     """
 
-    def __init__(self, model: build.Model, known: Profile, *, most: int, slots: int) -> None:
+    def __init__(self, model: build.Model, known: Profile, *, most: int, parallel: int, ahead: int) -> None:
         engine = model.engine
         shape = engine.shape(most) if isinstance(engine, ProbeEngine) else None
         options = PredictorOptions(
             names=model.names, known=known.table, profile=shape,
-            scheduler=SchedulerOptions(budget_s=PATIENCE_S, max_batch=most, slots=slots),
+            scheduler=SchedulerOptions(budget_s=PATIENCE_S, max_batch=most, slots=parallel + ahead, parallel=parallel),
         )  # fmt: skip
         self.predictor = AsyncBatchPredictor(engine, model.preprocess, options, events=PredictorEvents(self._batch))
         self.frames = self.batches = 0

@@ -93,12 +93,13 @@ def _picture(settings: Settings) -> Picture:
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
     models = [build.make_model(settings, PredictorEvents()) for _ in range(3)]
-    engine, most = models[0].engine, settings.max_batch
+    engine = models[0].engine
+    parallel, most = build.batches(settings, engine)
     log.info("%s", models[0].why)
     # The engine is fresh: before anything else has used its batch sizes.
     first_ms, warm_ms = first_use(engine, most)
     known = Profile({b: Timing(1e-3 * ms, 1e-3 * ms) for b, ms in warm_ms.items()}, most)
-    loads = _loads(models, known, picture, most, seconds)
+    loads = _loads(models, known, picture, (parallel, most), seconds)
     copies = engine.device != "cpu"
     what = f"{'copies' if copies else 'staging'} overlapped"
     shape = _shape(warm_ms)
@@ -118,12 +119,13 @@ def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
 
 
 def _loads(
-    models: Sequence[build.Model], known: Profile, picture: Picture, most: int, seconds: float
+    models: Sequence[build.Model], known: Profile, picture: Picture, batches: tuple[int, int], seconds: float
 ) -> tuple[list[Load], ...]:
     """The rounds of each measurement. They take turns, so that the machine's moods meet all of them."""
+    parallel, most = batches
     usual, single, alone = (
-        Answering(model, known, most=size, slots=slots)
-        for model, size, slots in zip(models, (most, 1, most), (2, 2, 1), strict=True)
+        Answering(model, known, most=size, parallel=parallel, ahead=ahead)
+        for model, size, ahead in zip(models, (most, 1, most), (1, 1, 0), strict=True)
     )
     each_s = seconds / ROUNDS
     with usual, single, alone:

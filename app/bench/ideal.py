@@ -26,21 +26,22 @@ class Ideal:
         return min(self.device, math.floor(self.cores + ROUNDING))
 
 
-def by_device(profile: Profile, period_s: float, budget_s: float) -> int:
-    """Streams of one frame a period: max over b of b * T / l(b), where l(b) is within the budget.
+def by_device(profile: Profile, period_s: float, budget_s: float, parallel: int = 1) -> int:
+    """Streams of one frame a period: max over b of b * T / l(b), where l(b) is within the budget, times the batches that are
+    computed side by side.
 
     A batch longer than the budget has late frames; one of b works off b / l(b) frames a second at most, and N streams send
     N / T. Where l(b) = a + beta b and batches may be of any size, that is (T / beta) (1 - a / S).
     """
-    return max((math.floor(b * period_s / s + ROUNDING) for b, s in _within(profile, budget_s)), default=0)
+    return max((math.floor(parallel * b * period_s / s + ROUNDING) for b, s in _within(profile, budget_s)), default=0)
 
 
-def in_step(profile: Profile, period_s: float, budget_s: float) -> int:
+def in_step(profile: Profile, period_s: float, budget_s: float, parallel: int = 1) -> int:
     """The same where each stream has its place in one batch of every period: max over b of b * floor(T / l(b)).
 
     No bound: batches that run on over the period's end reach more. 8 + 0.5 b ms: 48 in step, and 53 have been served.
     """
-    return max((b * math.floor(period_s / s + ROUNDING) for b, s in _within(profile, budget_s)), default=0)
+    return max((parallel * b * math.floor(period_s / s + ROUNDING) for b, s in _within(profile, budget_s)), default=0)
 
 
 def _within(profile: Profile, budget_s: float) -> list[tuple[int, float]]:

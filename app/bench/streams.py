@@ -81,7 +81,8 @@ class Limits:
         captures, decode_ms = _decoded(settings, stream)
         model = build.make_model(settings, PredictorEvents())
         engine = model.engine
-        costs = parts.model(engine, settings.max_batch, longest_s=budget_s)
+        parallel, most = build.batches(settings, engine)
+        costs = parts.model(engine, most, longest_s=budget_s)
         within = [cost.cpu_ms for cost in costs.values() if cost.seconds <= budget_s]
         self.parts_ms = {
             "decode": decode_ms,
@@ -93,10 +94,10 @@ class Limits:
         self.period_s = float(1 / (rate or 25))
         self.profile_ms = {b: 1e3 * cost.seconds for b, cost in costs.items()}
         self.cores = build.cores()
-        shape = parts.profile(costs, engine, settings.max_batch)
-        self.in_step = ideal.in_step(shape, self.period_s, budget_s)
+        shape = parts.profile(costs, engine, most)
+        self.in_step = ideal.in_step(shape, self.period_s, budget_s, parallel)
         self.ideal = ideal.Ideal(
-            ideal.by_device(shape, self.period_s, budget_s), ideal.by_cores(self.parts_ms, self.cores, self.period_s)
+            ideal.by_device(shape, self.period_s, budget_s, parallel), ideal.by_cores(self.parts_ms, self.cores, self.period_s)
         )
 
     def words(self) -> str:

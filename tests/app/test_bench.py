@@ -132,6 +132,10 @@ class TestIdeal:
         assert by_device(profile(0.008, 0.0005, 128), 0.04, 0.05) == 67
         assert by_device(profile(0.008, 0.0005, 32), 0.04, 0.05) == 53
 
+    def test_side_by_side(self) -> None:
+        assert by_device(profile(0.008, 0.0005, 32), 0.04, 0.05, 2) == 106
+        assert in_step(profile(0.008, 0.0005, 32), 0.04, 0.05, 2) == 96
+
     def test_in_step(self) -> None:
         # A batch of 24 takes 20 ms: two of them a period. One of 25 fits once only.
         assert in_step(profile(0.008, 0.0005, 32), 0.04, 0.05) == 48

@@ -45,7 +45,7 @@ class OpenVinoEngine:
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
-        self._parallel = parallel
+        self.parallel = parallel
         self._cache = cache
         self._compiled: Any = None
 
@@ -66,11 +66,11 @@ class OpenVinoEngine:
         ]
 
     def _properties(self) -> dict[str, Any]:
-        # One stream over all threads: a batch ends as early as it can. Without pinning, for decoders and encoders
-        # share these cores. The precision is always stated: OpenVINO takes bf16 by itself where the CPU has it.
+        # Without pinning, for decoders and encoders share these cores. The precision is always stated: OpenVINO takes bf16
+        # by itself where the CPU has it.
         return {
             "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": self._parallel,
+            "NUM_STREAMS": self.parallel,
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[self.precision],
             "ENABLE_CPU_PINNING": False,
