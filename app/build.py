@@ -254,10 +254,11 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        frame_ms = None if apart else facts.choice.get("frame_ms")
+        known = {} if apart else facts.choice.get("frame_ms", {})
+        single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
 
         def make(device: str, threads: int) -> Engine:
-            side_by_side = places(threads, frame_ms, settings.budget_ms)
+            side_by_side = places(threads, single_ms, settings.budget_ms)
             return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, side_by_side)
 
     else:
@@ -265,18 +266,17 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
     return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
-def places(threads: int, frame_ms: float | None, budget_ms: float) -> int:
-    """Batches that the CPU computes side by side, which share the threads. frame_ms: of all threads together, for a frame.
+def places(threads: int, single_ms: float | None, budget_ms: float) -> int:
+    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread.
 
     With one thread each, as far as a single frame then takes no more than a part of the budget. A batch over all cores waits
     at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with eight 720p cameras on 2 cores
     batches of any size took twice their time, as if they had one core (bf16: 4 frames 25 ms, 13 ms when nobody decodes),
     and a third of the CPU time of a frame was waste.
     """
-    if frame_ms is None:
+    if single_ms is None:
         return 1
-    one_ms = frame_ms * threads
-    fit = [p for p in range(1, min(threads, PLACES) + 1) if one_ms / (threads // p) <= SINGLE * budget_ms]
+    fit = [p for p in range(1, min(threads, PLACES) + 1) if single_ms / (threads // p) <= SINGLE * budget_ms]
     return max(fit, default=1)
 
 
