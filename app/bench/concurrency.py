@@ -186,7 +186,7 @@ def _batching(plain: Load, dynamic: Load, shape: str) -> str:
 
 def _overlap(alone: Load, overlapped: Load, *, copies: bool) -> str:
     gain = times(overlapped, alone)
-    where = "" if copies else "; nothing is copied on a CPU, and the next batch is staged by the cores that compute this one"
+    where = "" if copies else "; nothing is copied on a CPU: what overlaps is the next batch's preprocessing"
     return f"{_pays(gain)}: {gain:.2f} times the frames{where}"
 
 
