@@ -42,6 +42,7 @@ from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.player import Player
 from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
 from pipelines.sources.rtsp.source import RtspSource
@@ -53,8 +54,14 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
-MOST_PARALLEL = 8
-"""Batches side by side at most: each has a slot, and the working memory of a batch."""
+PLACES, BULK_PLACES = 4, 8
+"""Batches side by side at most, with cameras and without: each has a slot, and its own copy of what is between the layers for
+every size that is warm; without cameras that is one."""
+SHARED_BATCH = 8
+"""Largest batch where several run side by side. A frame on one thread costs least in batches of 2 to 8 (bf16, images/s of two
+threads: 332, 352, 391, 389, 361 in batches of 1, 2, 4, 8, 16), and each size in each place takes 10 MB and more."""
+SINGLE = 0.5
+"""Share of the budget that a single frame may take on the threads of one place."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -115,6 +122,21 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
     return Reconnect(session) if settings.reconnect else session()
 
 
+def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, start_s: float) -> Source:
+    """A source that is live whatever it is: a file is played as a camera sends it. Its first frame is due at `start_s`, unless
+    it is a camera.
+
+    :raises UsageError: if it is none of that.
+    """
+    if stream.kind == "file":
+        return Player(Path(stream.address), start_s=start_s)
+    if stream.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(stream.address), start_s=start_s)
+    if stream.kind == "rtsp":
+        return make_source(stream, settings, stop)
+    raise UsageError(f"{stream.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
+
+
 def _paced(source: Source, settings: Settings) -> Source:
     looped = Loop(source) if settings.loop else source
     return Realtime(looped) if settings.realtime else looped
@@ -151,6 +173,10 @@ class Load:
     def largest(self, max_batch: int) -> int:
         """The largest batch that can occur: a camera has one frame at a time before the engine."""
         return max_batch if self.files else max(1, min(max_batch, self.cameras))
+
+
+ANYTHING = Load(cameras=1)
+"""Where it is not known what will be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +287,33 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
     if engine == "openvino":
         compiled = stored.folder / "compiled"
+        known = {} if apart else facts.choice.get("frame_ms", {})
+        single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
 
         def make(device: str, threads: int) -> Engine:
-            parallel = min(threads, MOST_PARALLEL) if load.bulk and not apart else 1
-            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, parallel)
+            side_by_side = places(threads, single_ms, settings.budget_ms, bulk=load.bulk and not apart)
+            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, side_by_side)
 
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
     return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+
+
+def places(threads: int, single_ms: float | None, budget_ms: float, *, bulk: bool) -> int:
+    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread. bulk:
+    nobody waits for a single frame.
+
+    With one thread each, as far as a single frame then takes no more than a part of the budget. A batch over all cores waits
+    at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with eight 720p cameras on 2 cores
+    batches of any size took twice their time, as if they had one core (bf16: 4 frames 25 ms, 13 ms when nobody decodes),
+    and a third of the CPU time of a frame was waste.
+    """
+    if bulk:
+        return min(threads, BULK_PLACES)
+    if single_ms is None:
+        return 1
+    fit = [p for p in range(1, min(threads, PLACES) + 1) if single_ms / (threads // p) <= SINGLE * budget_ms]
+    return max(fit, default=1)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
@@ -289,22 +334,30 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
     return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
 
 
+def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
+    """How many the engine computes side by side, and the largest of them."""
+    parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
+    most = load.largest(settings.max_batch)
+    return parallel, most if parallel == 1 else min(most, SHARED_BATCH)
+
+
 def _options(
     settings: Settings, chosen: Chosen, engine: Engine, threads: int, load: Load, batching: Batching
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    max_batch = load.largest(settings.max_batch)
-    parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
+    parallel, most = batches(settings, engine, load)
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
     key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
     options = PredictorOptions(
-        profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
+        profile=engine.shape(most) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
         known=chosen.stored.profile(key) if chosen.stored is not None else None,
         bulk=load.bulk,
-        scheduler=SchedulerOptions(1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, batching=batching),
+        scheduler=SchedulerOptions(
+            1e-3 * settings.budget_ms, most, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
+        ),
     )
     return options, key
 

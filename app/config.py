@@ -112,10 +112,7 @@ def _check(s: Settings) -> None:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", s.device):
         raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
     for name in POSITIVE:
-        value = getattr(s, name)
-        _check_finite(name, value)
-        if value is not None and value <= 0:
-            raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
+        check_positive(name, getattr(s, name))
     for name in NOT_NEGATIVE:
         value = getattr(s, name)
         _check_finite(name, value)
@@ -140,6 +137,13 @@ def _check_file(name: str, value: str | None) -> None:
         raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
     if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
         raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
+
+
+def check_positive(name: str, value: float | None) -> None:
+    """:raises UsageError: if a setting was given and is no finite number above 0."""
+    _check_finite(name, value)
+    if value is not None and value <= 0:
+        raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
 
 
 def _check_finite(name: str, value: float | None) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -110,8 +111,10 @@ class AsyncBatchPredictor:
         self._started: Channel[_Batch] = Channel(options.scheduler.slots + 1, "block")
         self._scheduler: DynamicBatchScheduler | None = None
         self._batches = 0
-        self._device_free_s = 0.0
+        self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
+        """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
+        self._warm: set[int] = set()
         self._lost: EngineLost | None = None
 
     # Life cycle.
@@ -243,14 +246,14 @@ class AsyncBatchPredictor:
         self.preprocess(WARM, slots[0].input[0])
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or self._measured(slots[: max(options.scheduler.slots - 1, 1)])
+        profile = options.profile or self._measured(slots)
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
         return slots
 
     def _measured(self, slots: Sequence[Slot]) -> Profile:
-        """l(b) with as many batches side by side as there are slots given, and every size warm that will occur."""
+        """l(b), with every size warm that will occur."""
         options, max_batch, pads = self._options, self._options.scheduler.max_batch, self.engine.sizes is not None
         if options.bulk and options.known:
             profile = Profile(options.known, max_batch, pads=pads)
@@ -267,10 +270,13 @@ class AsyncBatchPredictor:
         )
 
     def _time(self, slots: Sequence[Slot], b: int) -> float:
+        """Run a batch of b. A size that is new runs in all places side by side: each has its own first use."""
+        places = slots[:1] if b in self._warm else slots[: self._options.scheduler.parallel]
+        self._warm.add(b)
         began = time.perf_counter()
-        for slot in slots:
+        for slot in places:
             self.engine.start(slot, b)
-        for slot in slots:
+        for slot in places:
             self.engine.wait(slot, b)
         return time.perf_counter() - began
 
@@ -370,9 +376,9 @@ class AsyncBatchPredictor:
 
     def _hand_out(self, batch: _Batch, logits: npt.NDArray[np.float32]) -> None:
         now = self._clock()
-        # A batch that was staged while another ran begins when that one ends.
-        took_s = now - max(batch.started_s, self._device_free_s)
-        self._device_free_s = now
+        # A batch that was staged while the device was full begins when the oldest of those before it ends.
+        took_s = now - max(batch.started_s, self._ended_s[0])
+        self._ended_s.append(now)
         n = len(batch.entries)
         self.profile.observe(n, took_s, now)
         self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that

@@ -44,7 +44,7 @@ class DynamicBatchScheduler:
         self._clock = clock
         self._streams: dict[str, StreamQueue] = {}
         self._requests: dict[str, RequestQueue] = {}
-        self._device = Forecast(profile)
+        self._device = Forecast(profile, options.parallel)
         self._request_policy = RequestPolicy(
             self._requests, self._device, profile, min(options.max_batch, profile.max_batch),
             batching=options.batching, max_wait_s=options.max_wait_s,
@@ -306,4 +306,4 @@ class DynamicBatchScheduler:
 
     def _busy(self) -> bool:
         """Whether the predictor waits for the device rather than for frames."""
-        return self._device.running > 0 and self._clock() < self._device.free_s - self._device.stage_s
+        return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s

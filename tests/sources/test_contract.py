@@ -19,6 +19,7 @@ from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
 from pipelines.sources.network import NetworkSource
 from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.player import Player as ClipPlayer
 from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import FIRST, Synthetic, SyntheticSource
@@ -72,6 +73,7 @@ LOCAL: dict[str, Made] = {
     "images": lambda clips, _: Case(lambda: ImagesSource(sorted((clips / "num").iterdir())), live=False, timed=False, count=5),
     "synthetic": lambda *_: Case(lambda: SyntheticSource(Synthetic(64, 64, 50)), live=True, step=1),
     "realtime": lambda clips, _: Case(lambda: Realtime(FileSource(clips / "num.mp4")), live=True),
+    "player": lambda clips, _: Case(lambda: ClipPlayer(clips / "num.mp4"), live=True),
     "loop": lambda clips, _: Case(lambda: Loop(FileSource(clips / "b.mkv")), live=False, count=120, restarts=True),
     "http": _http,
     "tcp": _tcp,
