@@ -84,6 +84,7 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     files = _command(which, "files", "a clip end to end and its share of the limit; `bench CLIP` means this", EXIT_CODES)
     files.add_argument("sources", nargs="*", metavar="SOURCE", help="clips; default: the shipped sample")
     files.add_argument("--frames", type=int, default=500, help="frames at most (500)")
+    files.add_argument("-o", "--output", **_absent(metavar="PATH", help="annotated video, or a folder for several clips"))
     streams = _command(which, "streams", "how many live streams are served within the budget", EXIT_CODES)
     streams.add_argument(
         "--source", metavar="SOURCE", default=None,

@@ -61,6 +61,8 @@ class Work:
         """Files that are worked on at once."""
         self._began_s = time.monotonic()
         self._ready_s: float | None = None
+        self.ready_cpu_s = 0.0
+        """CPU time of this process when its first source was about to be opened."""
         self.thread = threading.Thread(target=self._run, name="run")
 
     def stop(self) -> None:
@@ -120,7 +122,7 @@ class Work:
                 build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
-            self._ready_s = time.monotonic()
+            self._ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
             log.info("ready after %.1f s", self._ready_s - self._began_s)
             self._crew = stack.enter_context(Crew(self.stop))
             self._start_lanes(self._crew, model)

@@ -6,6 +6,7 @@ The limit on c cores is 1000 c / (CPU milliseconds a frame of decode + preproces
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,23 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     work = Work(settings, streams, {}, None, results)
     work.thread.start()
     work.thread.join()
+    cpu_s = time.process_time() - work.ready_cpu_s
     if work.error is not None:
         raise work.error
     report = work.report()
+    shown = sum(s["shown"] for s in report["streams"].values())
     costs = _parts(settings, Path(streams[0].address))
     limit_fps = 1e3 * build.cores() / sum(costs.values())
     fps = report["throughput_fps"] or 0.0
-    result = report | {"parts_cpu_ms": costs, "limit_fps": round(limit_fps, 1), "share_of_limit": round(fps / limit_fps, 3)}
+    result = report | {
+        "cpu_ms": round(1e3 * cpu_s / max(shown, 1), 3), "parts_cpu_ms": costs, "limit_fps": round(limit_fps, 1),
+        "share_of_limit": round(fps / limit_fps, 3),
+    }  # fmt: skip
     if as_json:
         results.put(json.dumps(result, ensure_ascii=False))
     else:
         _print(result, results)
-    return 0
+    return work.exit_code()
 
 
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:
@@ -73,7 +79,7 @@ def _print(result: dict[str, Any], results: Results) -> None:
     results.put(
         f"\n{captured} frames, {result['throughput_fps']} frames/s; parts alone allow {result['limit_fps']} "
         f"({', '.join(f'{name} {ms} ms' for name, ms in result['parts_cpu_ms'].items())} of CPU a frame): "
-        f"{100 * result['share_of_limit']:.0f} % of the limit"
+        f"{100 * result['share_of_limit']:.0f} % of the limit; {result['cpu_ms']} ms of CPU a frame in all"
     )
     drops = sum(n for s in result["streams"].values() for n in s["dropped"].values())
     results.put(f"dropped {drops}, batches {result['batch_sizes']}, warm-up {result['warmup_s']} s\n")

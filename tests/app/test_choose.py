@@ -55,4 +55,9 @@ def test_batches_run_side_by_side_as_far_as_one_thread_is_fast_enough(
     threads: int, single_ms: float | None, side_by_side: int
 ) -> None:
     """Half of 50 ms for a single frame: 60 ms on one thread are 30 on two, which is too slow, and 15 on four."""
-    assert places(threads, single_ms, 50.0) == side_by_side
+    assert places(threads, single_ms, 50.0, bulk=False) == side_by_side
+
+
+def test_where_nobody_waits_for_a_frame_each_thread_has_a_batch_of_its_own() -> None:
+    assert places(2, 500.0, 50.0, bulk=True) == 2
+    assert places(64, None, 50.0, bulk=True) == 8
