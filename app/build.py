@@ -34,7 +34,6 @@ from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
-from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
@@ -55,11 +54,11 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
-PLACES = 4
-"""Batches side by side at most: each has a slot, and its own copy of what is between the layers."""
+MOST_PARALLEL = 8
+"""Batches side by side at most: each has a slot, and the working memory of a batch."""
 SHARED_BATCH = 8
-"""Largest batch where several run side by side. A frame on one thread costs least in batches of 2 to 4 (bf16, images/s of two
-threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes 10 MB and more."""
+"""Largest batch of cameras where several run side by side. A frame on one thread costs least in batches of 2 to 4 (bf16,
+images/s of two threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes memory."""
 SINGLE = 0.5
 """Share of the budget that a single frame may take on the threads of one place."""
 SHOWN_LABELS = 5
@@ -146,6 +145,36 @@ def _paced(source: Source, settings: Settings) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a predictor will be asked to do. `cameras`: live streams. `files`: there may be files too. `stills`: there are
+    pictures only."""
+
+    cameras: int = 0
+    files: bool = True
+    stills: bool = False
+
+    @staticmethod
+    def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
+        """What an address over HTTP offers, a file or a stream without end, is not known yet."""
+        streams = list(streams)
+        stored = sum(s.stored for s in streams)
+        return Load(
+            cameras=len(streams) if settings.realtime else len(streams) - stored,
+            files=not settings.realtime and (stored > 0 or any(s.kind == "network" for s in streams)),
+            stills=all(s.kind == "images" for s in streams),
+        )
+
+    @property
+    def bulk(self) -> bool:
+        """Nobody waits for a single frame."""
+        return self.cameras == 0
+
+    def largest(self, max_batch: int) -> int:
+        """The largest batch that can occur: a camera has one frame at a time before the engine."""
+        return max_batch if self.files else max(1, min(max_batch, self.cameras))
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
     workers, unopened); `why`: what was chosen, in words; `key`: what its measured times belong to."""
@@ -188,31 +217,30 @@ class Chosen:
     stored: Stored | None = None
 
 
-def make_model(settings: Settings, events: PredictorEvents, *, stills: bool = False) -> Model:
-    """Load what must be loaded before the predictor can be entered. Takes seconds, and a minute at a model's first use.
-
-    stills: all sources are pictures.
+def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
+    """Load what must be loaded before the predictor can be entered. Takes seconds, and more at a model's first use.
 
     :raises UsageError: if the model, its labels or the device cannot be had.
     """
     if settings.workers is not None:
-        return make_pool(settings, settings.workers, events, stills=stills)
-    chosen = _chosen(settings, 1, stills=stills, apart=False)
-    engine = chosen.engine(chosen.devices[0], settings.threads or cores())
-    options, key = _options(settings, chosen, engine, settings.threads or cores(), "dynamic")
+        return make_pool(settings, settings.workers, events, load)
+    chosen = _chosen(settings, 1, load, apart=False)
+    threads = settings.threads or cores()
+    engine = chosen.engine(chosen.devices[0], threads)
+    options, key = _options(settings, chosen, engine, threads, load, "dynamic")
     preprocess = chosen.preprocess()
     predictor = AsyncBatchPredictor(engine, preprocess, options, events=events)
     return Model(predictor, engine, preprocess, chosen.why, chosen.stored, chosen.names, key)
 
 
 def make_pool(
-    settings: Settings, workers: int, events: PredictorEvents, *, batching: Batching = "dynamic", stills: bool = False
+    settings: Settings, workers: int, events: PredictorEvents, load: Load, *, batching: Batching = "dynamic"
 ) -> Model:
     """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
-    chosen = _chosen(settings, workers, stills=stills, apart=True)
+    chosen = _chosen(settings, workers, load, apart=True)
     threads = settings.threads or share(workers)
     like = chosen.engine(chosen.devices[0], threads)
-    options, key = _options(settings, chosen, like, threads, batching)
+    options, key = _options(settings, chosen, like, threads, load, batching)
 
     def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
@@ -224,7 +252,7 @@ def make_pool(
     return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key)
 
 
-def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> Chosen:
+def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Chosen:
     """apart: the engines will be opened in other processes."""
     labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
     if settings.model == models.PROBE:
@@ -234,10 +262,10 @@ def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> C
         names = labels or tuple(str(k) for k in range(CLASSES))
         why = "the answer is the mean luma"
         return Chosen(lambda device, threads: ProbeEngine(*times_s), ProbePreprocess, ("cpu",) * workers, why, names)
-    return _network(settings, workers, labels, stills=stills, apart=apart)
+    return _network(settings, workers, labels, load, apart=apart)
 
 
-def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *, stills: bool, apart: bool) -> Chosen:
+def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     devices = choose.devices(settings.device, workers)
@@ -251,33 +279,36 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
         return Chosen(make, _rgb(network.input, settings), devices, why, labels or network.names)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
-    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
+    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        known = {} if apart else facts.choice.get("frame_ms", {})
+        known = facts.choice.get("single_ms", {})
         single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
 
         def make(device: str, threads: int) -> Engine:
-            side_by_side = places(threads, single_ms, settings.budget_ms)
-            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, side_by_side)
+            parallel = 1 if apart else places(threads, single_ms, None if load.bulk else settings.budget_ms)
+            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, parallel)
 
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
     return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
-def places(threads: int, single_ms: float | None, budget_ms: float) -> int:
-    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread.
+def places(threads: int, single_ms: float | None, budget_ms: float | None) -> int:
+    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread, if that
+    is known; budget_ms: where somebody waits for it.
 
-    With one thread each, as far as a single frame then takes no more than a part of the budget. A batch over all cores waits
-    at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with eight 720p cameras on 2 cores
-    batches of any size took twice their time, as if they had one core (bf16: 4 frames 25 ms, 13 ms when nobody decodes),
-    and a third of the CPU time of a frame was waste.
+    As many as there are threads, but with cameras only as long as a single frame takes no more than a part of the budget. A
+    batch over all cores waits at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with
+    eight 720p cameras on 2 cores, batches of any size took twice their time, as if there were one (bf16: 4 frames 25 ms, 13
+    when nobody decodes), and a third of a frame's CPU time was waste.
     """
+    most = range(1, min(threads, MOST_PARALLEL) + 1)
+    if budget_ms is None:
+        return most[-1]
     if single_ms is None:
         return 1
-    fit = [p for p in range(1, min(threads, PLACES) + 1) if single_ms / (threads // p) <= SINGLE * budget_ms]
-    return max(fit, default=1)
+    return max((p for p in most if single_ms / (threads // p) <= SINGLE * budget_ms), default=1)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
@@ -298,27 +329,29 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
     return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
 
 
-def batches(settings: Settings, engine: Engine) -> tuple[int, int]:
+def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
     """How many the engine computes side by side, and the largest of them."""
     parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
-    return parallel, settings.max_batch if parallel == 1 else min(settings.max_batch, SHARED_BATCH)
+    largest = load.largest(settings.max_batch)
+    return parallel, largest if parallel == 1 or load.bulk else min(largest, SHARED_BATCH)
 
 
 def _options(
-    settings: Settings, chosen: Chosen, engine: Engine, threads: int, batching: Batching
+    settings: Settings, chosen: Chosen, engine: Engine, threads: int, load: Load, batching: Batching
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    parallel, most = batches(settings, engine)
+    parallel, max_batch = batches(settings, engine, load)
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
     key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
     options = PredictorOptions(
-        profile=engine.shape(settings.max_batch) if isinstance(engine, ProbeEngine) else None,
+        profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
         known=chosen.stored.profile(key) if chosen.stored is not None else None,
+        bulk=load.bulk,
         scheduler=SchedulerOptions(
-            1e-3 * settings.budget_ms, most, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
+            1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
         ),
     )
     return options, key
@@ -327,11 +360,20 @@ def _options(
 # Outputs.
 
 
-def make_sinks(stream: StreamPlan, *, live: bool) -> list[Sink]:
-    """The required outputs of a stream."""
+def encoders(at_once: int, settings: Settings) -> int:
+    """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
+    than one core can, while another is idle. But one where not every frame is shown: each more than one holds a frame back,
+    and `VideoFile` knows only the rate of the source."""
+    if settings.stride > 1 or settings.max_fps is not None:
+        return 1
+    return max(1, cores() // max(at_once, 1))
+
+
+def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
+    """The required outputs of a stream. threads: of an encoder, at most."""
     if stream.output is None:
-        return [NullSink()]
-    return [VideoFile(stream.output, VideoOptions(live=live))]
+        return []
+    return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 
 def make_log(settings: Settings, stdout: Text) -> Log | None:

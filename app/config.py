@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, reason
 from pipelines.gate import shown
 from pipelines.predict.models import PROBE
 from pipelines.sources.address import mistyped, with_credentials
@@ -173,7 +173,7 @@ def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         content = _filled(yaml.load(path.read_text(encoding="utf-8"), Loader), environ, path)
     except OSError as error:
-        raise UsageError(f"cannot read the config {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"cannot read the config {str(path)!r}: {reason(error)}") from None
     except RecursionError:
         raise UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

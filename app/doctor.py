@@ -22,7 +22,7 @@ from app.threads import pools
 from pipelines.errors import SourceError, WatchlineError
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
-from pipelines.sinks.window import display_there
+from pipelines.sinks.display import display_there
 from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 
@@ -134,7 +134,7 @@ def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
                 rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""
                 found.append(f"{width}x{height}{rate}, first picture after {time.monotonic() - began_s:.2f} s")
                 break
-            captures.close()  # type: ignore[attr-defined]
+            captures.close()
         except WatchlineError as error:
             found.append(str(error))
             failed.append(error)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.clock import utc, wall_s
-from pipelines.frame import CAUSES, STAGES, Frame, Result
+from pipelines.frame import CAUSES, STAGES, Cause, Frame, Result
 from pipelines.sources.source import PacketCounts
 
 log = logging.getLogger("watchline.stream")
@@ -109,7 +109,7 @@ class StreamLedger:
         self.live = live
         self.captured = 0
         self.shown = 0
-        self.dropped: dict[str, int] = dict.fromkeys(CAUSES, 0)
+        self.dropped: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
         self.failed = 0
         self.late = 0
         self.decode_errors = 0
@@ -156,7 +156,8 @@ class StreamLedger:
             elif result.status == "failed":
                 self.failed += 1
             else:
-                self.dropped[result.cause or "shutdown"] += 1
+                assert result.cause is not None
+                self.dropped[result.cause] += 1
 
     def _shown(self, result: Result) -> None:
         trace = result.frame.trace
@@ -264,6 +265,7 @@ class StreamLedger:
                 "camera_clock": self.camera_clock,
                 "camera_age_ms": self.camera_age.as_ms() if self.camera_age.count else None,
                 "errors": list(self.faults),
+                "live": self.live,
             }
 
     def _outage(self, outage: Outage) -> dict[str, Any]:
@@ -337,7 +339,7 @@ class LatencyMonitor:
         """The measured part of the report; what the program is made of is added by the app."""
         ledgers = self.ledgers
         # The promise is about cameras: beside them, files, which have no deadline and wait in line, are not counted.
-        promised = [ledger for ledger in ledgers if ledger.live and ledger.shown] or ledgers
+        promised = [ledger for ledger in ledgers if ledger.live and ledger.captured] or ledgers
         first = min((s for ledger in ledgers if (s := ledger.span()[0]) is not None), default=None)
         last = max((s for ledger in ledgers if (s := ledger.span()[1]) is not None), default=None)
         stages = _merged(ledger.stages for ledger in promised)

@@ -29,7 +29,8 @@ def plane_array(plane: VideoPlane) -> Plane:
 
 
 def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0, y1: int | None = None) -> av.VideoFrame:
-    """Samples x0:x1, y0:y1 (x0, y0 even) of the stored planes as a yuv420p frame with its colour tags.
+    """Samples x0:x1, y0:y1 of the stored planes as a yuv420p frame with its colour tags. Where x0 or y0 is odd, the first
+    chroma sample is that of the sample before, too.
 
     On the same memory (0.01 ms), which the frame keeps alive; an odd size, which DLPack's import refuses, is copied.
     """

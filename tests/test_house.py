@@ -106,6 +106,11 @@ class TestHouse:
             others = {m.split(".")[1] for m in imports(tree(path)) if m.startswith("pipelines.")} & parts.keys()
             assert others <= {own} | parts[own]
 
+    def test_what_is_coded_does_not_know_how_it_came(self, path: Path) -> None:
+        if path.parent.name == "coded":
+            ways = ("pipelines.sources.rtp", "pipelines.sources.rtsp")
+            assert not [m for m in imports(tree(path)) if m.startswith(ways)]
+
     def test_daemon_threads(self, path: Path) -> None:
         keywords = [k for n in ast.walk(tree(path)) if isinstance(n, ast.Call) for k in n.keywords]
         assert not [k for k in keywords if k.arg == "daemon" and ast.unparse(k.value) == "True"]

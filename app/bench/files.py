@@ -52,8 +52,8 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     """CPU milliseconds a frame of each part, alone."""
     captures, decode_ms = parts.decode(lambda: FileSource(clip))
-    model = build.make_model(settings, PredictorEvents())
-    batches = parts.model(model.engine, min(BATCH, build.batches(settings, model.engine)[1]))
+    model = build.make_model(settings, PredictorEvents(), build.Load())
+    batches = parts.model(model.engine, min(BATCH, build.batches(settings, model.engine, build.Load())[1]))
     costs = {
         "decode": decode_ms,
         "preprocess": parts.preprocess(model.preprocess, captures),

@@ -49,7 +49,7 @@ def decode(source: Callable[[], Source], frames: int = SAMPLE, repeats: int = RE
     def take() -> list[Capture]:
         captures = source().frames(threading.Event(), Unheard())
         taken = list(islice(captures, frames))
-        captures.close()  # type: ignore[attr-defined]
+        captures.close()
         return taken
 
     if repeats == 0:  # a camera has no second time; its first frames are as good as any

@@ -50,6 +50,10 @@ class Forecast:
         """When a batch of n would end that is staged from now on and takes the device so long."""
         return max(now + n * self.stage_s, self.free_s) + takes_s
 
+    def overdue_s(self, now: float) -> float:
+        """For how long what runs should have ended. It may take as long again: it is slow in a way that nobody has measured."""
+        return max(now - self.free_s, 0.0) if self.busy else 0.0
+
     def taken(self, now: float, n: int) -> None:
         """A batch of n goes to the device."""
         self._batches.append(_Running(n, None if self.busy else now + n * self.stage_s))

@@ -13,11 +13,13 @@ What a lost worker had is run once more on another. A frame with which two worke
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipelines.crew import Crew
 from pipelines.errors import Dropped, EngineLost, Refused, Stopped
@@ -33,8 +35,10 @@ log = logging.getLogger("watchline.pool")
 
 RETRY_S = 1.0
 """When to come back where no worker is ready."""
+HOMELESS_S = 2.0
+"""A request that was taken, and whose worker was lost, waits so long for the next one where no other is ready."""
 LOSSES = 2
-"""Workers that may be lost with a frame before it is given up."""
+"""With so many workers lost while they ran a frame, it is given up."""
 
 Make = Callable[[int, PredictorEvents], AsyncBatchPredictor]
 """A predictor with a `WorkerEngine` for place K; nothing is started yet."""
@@ -55,6 +59,12 @@ class _Stream:
 
     live: bool
     worker: Worker | None = None
+
+
+class _Homeless(NamedTuple):
+    entry: Entry
+    error: EngineLost
+    until_s: float
 
 
 class Pool:
@@ -82,8 +92,8 @@ class Pool:
         self._allowance = Allowance(options.restarts, options.within_s)
         self._streams: dict[str, _Stream] = {}
         self._requests: dict[str, int] = {}
-        self._homeless: list[Entry] = []
-        """Frames of files that wait for the next worker."""
+        self._homeless: list[_Homeless] = []
+        """What waits for the next worker to be ready."""
         self._pending = 0
         """Requests that have no answer yet."""
         self._entered = False
@@ -99,6 +109,7 @@ class Pool:
         began_s = self._clock()
         for worker in self._workers:
             self._crew.start(f"worker:{worker.index}", lambda w=worker: self._keep(w))  # type: ignore[misc]
+        self._crew.start("homeless", self._give_up)
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self.ready)
             stopped = self._stopping
@@ -119,8 +130,8 @@ class Pool:
             self._stopping = True
             self._changed.notify_all()
             homeless, self._homeless = self._homeless, []
-        for entry in homeless:
-            entry.shut()
+        for one in homeless:
+            one.entry.shut()
         for worker in self._workers:
             worker.stop()
 
@@ -348,8 +359,8 @@ class Pool:
             homeless, self._homeless = self._homeless, []
             self._error = None
             self._changed.notify_all()
-        for entry in homeless:
-            self._rehome(entry, EngineLost("no worker is ready"))
+        for one in homeless:
+            self._rehome(one.entry, one.error)
 
     def _take_cameras(self, worker: Worker) -> None:
         """From those that have two more. With the lock held."""
@@ -379,28 +390,39 @@ class Pool:
         """A worker was lost with these frames. Thread: one of its predictor's."""
         self._leave(worker)
         for entry in entries:
-            entry.losses += entry.future.running()
             if entry.losses < LOSSES:
                 self._rehome(entry, error)
             else:
                 entry.fail(error)
 
     def _rehome(self, entry: Entry, error: EngineLost) -> None:
-        """Run it on another worker. If none is ready a file's frame waits for one, since a file loses none; a camera's will be
-        old by then, and whoever sent a request is told now."""
+        """Run it on another worker. If none is ready it waits for one: a file's frame as long as it takes, since a file loses
+        none; a camera's not at all, for it would be old by then."""
+        queue = entry.stream
+        live = not isinstance(queue, RequestQueue) and queue.live
         with self._changed:
-            if not self._stopping:
-                if any(predictor.adopt(entry) for predictor in self._heirs(entry)):
-                    return
-                if not isinstance(entry.stream, RequestQueue) and not entry.stream.live:
-                    self._homeless.append(entry)
-                    return
+            if not self._stopping and any(predictor.adopt(entry) for predictor in self._heirs(entry)):
+                return
+            if not self._stopping and not live:
+                patience_s = HOMELESS_S if isinstance(queue, RequestQueue) else math.inf
+                self._homeless.append(_Homeless(entry, error, self._clock() + patience_s))
+                self._changed.notify_all()
+                return
         if self._stopping:
             entry.shut()
-        elif isinstance(entry.stream, RequestQueue):
-            entry.fail(error)
         else:
             entry.drop("overload")
+
+    def _give_up(self) -> None:
+        """Thread homeless: requests that have waited for long enough fail with what their worker was lost with."""
+        with self._changed:
+            while not self._stopping:
+                now = self._clock()
+                for one in [one for one in self._homeless if one.until_s <= now]:
+                    self._homeless.remove(one)
+                    one.entry.fail(one.error)
+                until_s = min((one.until_s for one in self._homeless), default=math.inf)
+                self._changed.wait(None if until_s == math.inf else until_s - now)
 
     def _heirs(self, entry: Entry) -> list[AsyncBatchPredictor]:
         """Who may run it, the best first. With the lock held."""

@@ -44,7 +44,8 @@ WARMUP_LIMIT_S = 4.0
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
     """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size. `profile`: l(b) where it
-    is given and not to be measured. `label`: names its threads, in place of the device."""
+    is given and not to be measured. `bulk`: nobody waits for a single frame, so that of the batch sizes only the best one
+    matters. `label`: names its threads, in place of the device."""
 
     topk: int = 5
     names: tuple[str, ...] | None = None
@@ -52,6 +53,7 @@ class PredictorOptions:
     profile: Profile | None = None
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     label: str | None = None
+    bulk: bool = False
 
 
 def _fail(entries: Sequence[Entry], error: EngineLost) -> None:
@@ -112,7 +114,6 @@ class AsyncBatchPredictor:
         self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
         """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
-        self._warm: set[int] = set()
         self._lost: EngineLost | None = None
 
     # Life cycle.
@@ -244,28 +245,34 @@ class AsyncBatchPredictor:
         self.preprocess(WARM, slots[0].input[0])
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or measure(
-            lambda b: self._time(slots, b),
-            warm_sizes(self.engine, options.scheduler.max_batch),
-            options.scheduler.max_batch,
-            pads=self.engine.sizes is not None,
-            limit_s=WARMUP_LIMIT_S,
-            keep_on=lambda: not self._stop.is_set(),
-            known=options.known,
-        )
+        profile = options.profile or self._measured(slots[: options.scheduler.parallel])
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
         return slots
 
-    def _time(self, slots: Sequence[Any], b: int) -> float:
-        """Run a batch of b. A size that is new runs in all places side by side: each has its own first use."""
-        places = slots[:1] if b in self._warm else slots[: self._options.scheduler.parallel]
-        self._warm.add(b)
+    def _measured(self, slots: Sequence[Slot]) -> Profile:
+        """l(b) with as many batches side by side as there are slots given, and every size warm that will occur."""
+        options, max_batch, pads = self._options, self._options.scheduler.max_batch, self.engine.sizes is not None
+        if options.bulk and options.known:
+            profile = Profile(options.known, max_batch, pads=pads)
+            self._time(slots, profile.best_batch)
+            return profile
+        return measure(
+            lambda b: self._time(slots, b),
+            [] if options.bulk else warm_sizes(self.engine, max_batch),
+            max_batch,
+            pads=pads,
+            limit_s=WARMUP_LIMIT_S,
+            keep_on=lambda: not self._stop.is_set(),
+            known=options.known,
+        )
+
+    def _time(self, slots: Sequence[Slot], b: int) -> float:
         began = time.perf_counter()
-        for slot in places:
+        for slot in slots:
             self.engine.start(slot, b)
-        for slot in places:
+        for slot in slots:
             self.engine.wait(slot, b)
         return time.perf_counter() - began
 
@@ -335,6 +342,9 @@ class AsyncBatchPredictor:
                 try:
                     logits = self._logits(batch)
                 except BaseException as error:
+                    if isinstance(error, EngineLost):
+                        for entry in batch.entries:  # not those of batches that were staged behind it
+                            entry.losses += 1
                     self._failed(batch, error)
                     if self._lost is not None:
                         raise
@@ -371,7 +381,7 @@ class AsyncBatchPredictor:
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
-        self._events.batch(n, took_s)
+        self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
     def _failed(self, batch: _Batch, error: BaseException) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one; elsewhere, if the engine is gone."""

@@ -37,7 +37,7 @@ class Entry:
     deadline_s: float = math.inf
     """Of a request; those of cameras follow from the budget."""
     losses: int = 0
-    """Engines that were lost with it."""
+    """Engines that were lost while they ran it."""
 
     def drop(self, cause: Cause) -> None:
         """It will not be run, unless its submitter has cancelled it already."""

@@ -62,7 +62,7 @@ class RequestPolicy:
         for nothing. (Without them a tenth of all requests expired at twice what an 8 + 0.5 b ms device can do.)"""
         before, among = divmod(queue.before(deadline_s), self._most)
         others_s = before * self._profile.median(self._most) if before else 0.0
-        begins_s = self._device.end_s(now, 0, others_s)
+        begins_s = self._device.end_s(now, 0, self._device.overdue_s(now) + others_s)
         n = min(among + 1 + int(queue.rate(now) * (begins_s - now)), self._most)
         return begins_s + n * self._device.stage_s + self._profile.p99(n)
 

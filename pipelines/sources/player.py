@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from av.container import InputContainer
@@ -42,7 +42,7 @@ class Player:
         self._start_s = start_s
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         check_playlist(self._path)
         with opened(file_address(self._path), stop=stop, limits=Limits(), options=LOCAL) as (container, stream):
             info = stream_info(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -52,7 +52,7 @@ class SyntheticSource:
         self._clock = clock
         self._start_s = start_s
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         spec = self._spec
         period_s = 1 / spec.fps
         rate = Fraction(spec.fps).limit_denominator(1001)

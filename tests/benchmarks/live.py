@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from samples import FOLDER
-from tests.benchmarks.throughput import repeated
+from tests.benchmarks.clip import repeated
 from tests.servers import Play, RtspServer
 
 CLIP = FOLDER / "bigbuckbunny.mp4"

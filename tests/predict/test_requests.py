@@ -197,6 +197,16 @@ def test_only_those_with_earlier_deadlines_and_what_runs_are_in_front() -> None:
     desk.submit(120.1)
 
 
+def test_a_device_that_is_overdue_is_believed_to_take_as_long_again() -> None:
+    desk = Desk()
+    desk.submit(500)
+    assert desk.poll() == [0]
+    desk.wait(10 + 100)
+    with pytest.raises(Refused):
+        desk.submit(100 + 9.9)
+    desk.submit(100 + 10.1)
+
+
 def test_a_deadline_that_is_over_is_refused() -> None:
     with pytest.raises(Refused) as refused:
         Desk().submit(-1)

@@ -203,10 +203,10 @@ def test_a_second_start_of_the_default_model_imports_neither_torch_nor_timm(tmp_
     ModelStore(tmp_path).get(name.identity, to_openvino)
     code = """
 import sys
-from app.build import make_model
+from app.build import Load, make_model
 from pipelines.predict.predictor import PredictorEvents
 from app.config import Settings
-model = make_model(Settings(sources=("x",)), PredictorEvents())
+model = make_model(Settings(sources=("x",)), PredictorEvents(), Load())
 with model.predictor:
     pass
 heavy = {"torch", "timm", "torchvision", "nncf"} & set(sys.modules)

@@ -98,7 +98,7 @@ def _played(case: Case) -> Played:
     for capture in islice(frames, case.count):
         captures.append(capture)
         seen.append(capture.picture.y.copy())
-    frames.close()  # type: ignore[attr-defined]
+    frames.close()
     return Played(case, captures, seen)
 
 
@@ -202,7 +202,7 @@ def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
         elif how == "dropped":
             del frames
         else:
-            frames.close()  # type: ignore[attr-defined]
+            frames.close()
     assert descriptors() == before
 
 
@@ -213,7 +213,7 @@ def test_a_camera_is_let_go_in_the_thread_that_had_it(server: RtspServer, reader
     frames = source.frames(threading.Event(), Ears())
     next(frames)
     assert descriptors() > before
-    frames.close()  # type: ignore[attr-defined]
+    frames.close()
     assert descriptors() == before
 
 

@@ -1,0 +1,226 @@
+"""`watchline run --workers N`: the streams on worker processes, each with its share of the cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import build, choose
+from app.config import Settings
+from app.cores import quota, share
+from pipelines.errors import UsageError
+from pipelines.predict.predictor import PredictorEvents
+from tests.command import PROBE, WATCHLINE, Demo, environ, finished, read_lines, running, values, watchline
+from tests.media import level, numbered
+
+pytestmark = pytest.mark.timeout(120)
+WAIT_S = 20
+ROOT = Path(__file__).parents[2]
+V1 = "cpu.cfs_"
+
+
+def workers_of(pid: int) -> list[int]:
+    """Processes that a process has started, the oldest first."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent == pid:
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def until_gone(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(descriptor, "rb"):
+        assert select.select([descriptor], [], [], WAIT_S)[0], f"{pid} still runs"
+
+
+def until_lines(process: subprocess.Popen[str], count: int) -> None:
+    """Until so many lines have come from its standard output."""
+    assert process.stdout is not None
+    for _ in range(count):
+        assert process.stdout.readline()
+
+
+# What comes out.
+
+
+def test_a_file_is_whole_and_in_order(place: Path) -> None:
+    clip = numbered(place / "clip.mp4", frames=200, step=1)
+    done = watchline("run", str(clip), *PROBE, "--workers", "2", "--jsonl", "-", "--report", "report.json")
+    assert done.code == 0
+    assert values(done.lines) == [(k, str(level(k, 1))) for k in range(200)]
+    engine = json.loads(Path("report.json").read_text())["engine"]
+    assert engine["workers"] == [{"device": "cpu", "restarts": 0}] * 2
+    assert "workers: 2" in engine["why"]
+
+
+def test_cameras_share_the_workers(place: Path) -> None:
+    cameras = ["synthetic:64x64@50"] * 3
+    done = watchline("run", *cameras, *PROBE, "--workers", "2", "--max-frames", "20", "--jsonl", "-", "--budget-ms", "1000")
+    assert done.code == 0
+    names = {line["stream"] for line in done.lines}
+    assert len(names) == 3
+    for name in names:
+        assert [frame for frame, _ in values([k for k in done.lines if k["labels"]], name)][-1] >= 18
+
+
+@pytest.mark.parametrize("command", [[str(WATCHLINE)], [sys.executable, "-m", "app.cli"]], ids=["console script", "module"])
+def test_c07_it_starts_however_it_is_called(place: Path, command: list[str]) -> None:
+    """`tests/app` itself imports it and calls `main`, above."""
+    clip = numbered(place / "clip.mp4", frames=4)
+    args = [*command, "run", str(clip), *PROBE, "--workers", "2", "--jsonl", "-"]
+    done = subprocess.run(args, env=environ(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert values([json.loads(k) for k in done.stdout.splitlines()]) == [(k, str(level(k))) for k in range(4)]
+
+
+def test_labels_are_those_of_a_run_without_workers(demo: Demo, place: Path) -> None:
+    from samples import FOLDER
+
+    clip = str(FOLDER / "sample.mp4")
+    done = finished("run", clip, "--no-show", "--workers", "1", "--max-frames", "12", "--jsonl", "-", "--max-batch", "4")
+    assert done.code == 0, done.err
+    expected = read_lines(demo.folder / "runs/demo/frames.jsonl")[:12]
+    assert values(done.lines) == values(expected)
+    assert [k["labels"][0]["p"] for k in done.lines] == pytest.approx([k["labels"][0]["p"] for k in expected], abs=0.02)
+
+
+# Whoever dies.
+
+
+def test_c33_a_worker_killed_costs_no_frame_of_a_file(place: Path) -> None:
+    clip = numbered(place / "clip.mp4", frames=220, step=1)
+    slow = ("--probe-ms-per-frame", "5", "--max-batch", "4")
+    with running("run", str(clip), *PROBE, *slow, "--workers", "2", "--jsonl", "-", "--report", "report.json") as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(20)]
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        out, err = process.communicate(timeout=WAIT_S)
+    lines += [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 0, err
+    assert values(lines) == [(k, str(level(k, 1))) for k in range(220)]
+    assert "worker 0: its worker was ended by SIGKILL; another is started" in " ".join(err.split())
+    assert json.loads(Path("report.json").read_text())["engine"]["workers"][0]["restarts"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_c33_no_worker_outlives_the_run(place: Path, number: signal.Signals) -> None:
+    """As from a terminal: the signal goes to the workers, too, which leave it to the run."""
+    shared = set(os.listdir("/dev/shm"))
+    clip = numbered(place / "clip.mp4", frames=50)
+    slow = ("--probe-ms-per-frame", "5", "--max-batch", "4")
+    with running("run", str(clip), *PROBE, *slow, "--loop", "--workers", "2", "--jsonl", "-") as process:
+        until_lines(process, 10)
+        workers = workers_of(process.pid)
+        assert len(workers) == 2
+        if number == signal.SIGKILL:
+            process.kill()
+        else:
+            os.killpg(process.pid, number)
+        process.communicate(timeout=WAIT_S)
+        for worker in workers:
+            until_gone(worker)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+# Threads (C48).
+
+
+def test_c48_threads_are_shared_out_and_what_was_asked_for_wins(monkeypatch: pytest.MonkeyPatch, demo: Demo) -> None:
+    monkeypatch.setattr(build, "share", lambda workers: 8 // workers)
+
+    def threads(**settings: int) -> set[int]:
+        pool = build.make_pool(Settings(**settings), 3, PredictorEvents(), build.Load()).predictor
+        made = [pool._make(k, PredictorEvents()).engine._engine for k in range(3)]  # type: ignore[union-attr, attr-defined]
+        return {engine._threads for engine in made}
+
+    assert threads() == {2}
+    assert threads(threads=5) == {5}
+
+
+def test_c48_cores_are_those_that_may_be_used() -> None:
+    code = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from app.cores import cores, share
+print(cores(), share(2))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "150000 100000", "a/cpu.max": "max 100000"}, 1.5),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 100000", "cpu.max": "max 100000"}, 0.5),
+        ("0::/of/the/host\n", {"cpu.max": "300000 100000"}, 3.0),
+        ("4:cpu,cpuacct:/a\n0::/\n", {f"cpu,cpuacct/a/{V1}quota_us": "250000", f"cpu,cpuacct/a/{V1}period_us": "100000"}, 2.5),
+        ("4:cpu:/\n", {f"cpu/{V1}quota_us": "-1", f"cpu/{V1}period_us": "100000"}, None),
+        ("0::/\n", {}, None),
+        ("", {}, None),
+    ],
+)  # fmt: skip
+def test_c48_a_containers_quota_counts(tmp_path: Path, groups: str, files: dict[str, str], limit: float | None) -> None:
+    (tmp_path / "groups").write_text(groups)
+    for name, content in files.items():
+        path = tmp_path / "mount" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    assert quota(tmp_path / "groups", tmp_path / "mount") == limit
+
+
+def test_c48_shares_are_never_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.cores.cores", lambda: 5)
+    assert [share(n) for n in (1, 2, 3, 5, 8)] == [5, 2, 1, 1, 1]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--workers", "0"], "--workers must be more than 0, got 0"),
+        (["--workers", "65"], "--workers must be at most 64, got 65"),
+        (["--threads", "0"], "--threads must be more than 0, got 0"),
+        (["--workers", "two"], "invalid int value: 'two'"),
+        (["--workers", "2", "--device", "cuda:0"], "the probe has no use for a GPU"),
+        (["--workers", "2", "--labels", "two.txt"], "2 labels were given, the model has 256 classes"),
+    ],
+)
+def test_wrong_values_are_refused_before_anything_is_read(place: Path, args: list[str], words: str) -> None:
+    (place / "two.txt").write_text("one\ntwo\n")
+    done = watchline("run", "synthetic:64x64@25", *PROBE, *args)
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
+
+
+def test_each_worker_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(choose, "_has_nvidia", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose.devices("auto", 2) == choose.devices("cuda", 2) == ("cuda:0", "cuda:1")
+    assert choose.devices("cuda:1", 1) == ("cuda:1",)
+    assert choose.devices("cpu", 3) == ("cpu",) * 3
+    with pytest.raises(UsageError, match=r"--workers 3.*there are 2; use --workers 2"):
+        choose.devices("auto", 3)
+    with pytest.raises(UsageError, match="names one GPU"):
+        choose.devices("cuda:0", 2)
