@@ -377,7 +377,7 @@ KNOWN = {b: Timing(0.001 * b, 0.001 * b) for b in (1, 2)} | {4: Timing(0.002, 0.
 def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alone() -> None:
     """On every slot but the one that is staged meanwhile; before it, one of 1 shows whether the answers are probabilities."""
     engine = LateEngine(sizes=(1, 2, 4))
-    scheduler = SchedulerOptions(max_batch=4, slots=3)
+    scheduler = SchedulerOptions(max_batch=4, slots=3, parallel=2)
     with _predictor(engine, options=PredictorOptions(known=KNOWN, bulk=True, scheduler=scheduler)) as predictor:
         assert engine.starts == 1 + 2
         assert predictor.profile.table == KNOWN
@@ -387,7 +387,7 @@ def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alon
 
 def test_batches_that_run_side_by_side_are_measured_side_by_side() -> None:
     engine = LateEngine()
-    scheduler = SchedulerOptions(max_batch=1, slots=3)
+    scheduler = SchedulerOptions(max_batch=1, slots=3, parallel=2)
     with _predictor(engine, options=PredictorOptions(bulk=True, scheduler=scheduler)):
         assert engine.starts % 2 == 1, "all but the look at the answers run in pairs"
         assert engine.starts >= 1 + 2 * 3, "one pair warms, two at least are measured"
