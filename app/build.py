@@ -54,12 +54,11 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
-PLACES, BULK_PLACES = 4, 8
-"""Batches side by side at most, with cameras and without: each has a slot, and its own copy of what is between the layers for
-every size that is warm; without cameras that is one."""
+MOST_PARALLEL = 8
+"""Batches side by side at most: each has a slot, and the working memory of a batch."""
 SHARED_BATCH = 8
-"""Largest batch where several run side by side. A frame on one thread costs least in batches of 2 to 8 (bf16, images/s of two
-threads: 332, 352, 391, 389, 361 in batches of 1, 2, 4, 8, 16), and each size in each place takes 10 MB and more."""
+"""Largest batch of cameras where several run side by side. A frame on one thread costs least in batches of 2 to 4 (bf16,
+images/s of two threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes memory."""
 SINGLE = 0.5
 """Share of the budget that a single frame may take on the threads of one place."""
 SHOWN_LABELS = 5
@@ -175,10 +174,6 @@ class Load:
         return max_batch if self.files else max(1, min(max_batch, self.cameras))
 
 
-ANYTHING = Load(cameras=1)
-"""Where it is not known what will be asked."""
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
@@ -287,33 +282,33 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        known = {} if apart else facts.choice.get("frame_ms", {})
+        known = facts.choice.get("single_ms", {})
         single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
 
         def make(device: str, threads: int) -> Engine:
-            side_by_side = places(threads, single_ms, settings.budget_ms, bulk=load.bulk and not apart)
-            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, side_by_side)
+            parallel = 1 if apart else places(threads, single_ms, None if load.bulk else settings.budget_ms)
+            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, parallel)
 
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
     return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
-def places(threads: int, single_ms: float | None, budget_ms: float, *, bulk: bool) -> int:
-    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread. bulk:
-    nobody waits for a single frame.
+def places(threads: int, single_ms: float | None, budget_ms: float | None) -> int:
+    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread, if that
+    is known; budget_ms: where somebody waits for it.
 
-    With one thread each, as far as a single frame then takes no more than a part of the budget. A batch over all cores waits
-    at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with eight 720p cameras on 2 cores
-    batches of any size took twice their time, as if they had one core (bf16: 4 frames 25 ms, 13 ms when nobody decodes),
-    and a third of the CPU time of a frame was waste.
+    As many as there are threads, but with cameras only as long as a single frame takes no more than a part of the budget. A
+    batch over all cores waits at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with
+    eight 720p cameras on 2 cores, batches of any size took twice their time, as if there were one (bf16: 4 frames 25 ms, 13
+    when nobody decodes), and a third of a frame's CPU time was waste.
     """
-    if bulk:
-        return min(threads, BULK_PLACES)
+    most = range(1, min(threads, MOST_PARALLEL) + 1)
+    if budget_ms is None:
+        return most[-1]
     if single_ms is None:
         return 1
-    fit = [p for p in range(1, min(threads, PLACES) + 1) if single_ms / (threads // p) <= SINGLE * budget_ms]
-    return max(fit, default=1)
+    return max((p for p in most if single_ms / (threads // p) <= SINGLE * budget_ms), default=1)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
@@ -337,8 +332,8 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
 def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
     """How many the engine computes side by side, and the largest of them."""
     parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
-    most = load.largest(settings.max_batch)
-    return parallel, most if parallel == 1 else min(most, SHARED_BATCH)
+    largest = load.largest(settings.max_batch)
+    return parallel, largest if parallel == 1 or load.bulk else min(largest, SHARED_BATCH)
 
 
 def _options(
@@ -346,17 +341,17 @@ def _options(
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    parallel, most = batches(settings, engine, load)
+    parallel, max_batch = batches(settings, engine, load)
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
     key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
     options = PredictorOptions(
-        profile=engine.shape(most) if isinstance(engine, ProbeEngine) else None,
+        profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
         known=chosen.stored.profile(key) if chosen.stored is not None else None,
         bulk=load.bulk,
         scheduler=SchedulerOptions(
-            1e-3 * settings.budget_ms, most, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
+            1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
         ),
     )
     return options, key

@@ -130,7 +130,7 @@ def _compare(network: models.Network, path: Path, threads: int, sample: Sequence
     faster, slower = sorted((("openvino", ov_ms), ("torch", torch_ms)), key=lambda e: e[1])
     return {
         "engine": faster[0],
-        "frame_ms": {p: _single_ms(path, p, pixels, network.batch) for p in ("fp32", "bf16") if p == "fp32" or _has_bf16()},
+        "single_ms": {p: _single_ms(path, p, pixels, network.batch) for p in ("fp32", "bf16") if p == "fp32" or _has_bf16()},
         "engine_why": f"{faster[1]:.1f} ms a frame measured, {slower[0]} {slower[1]:.1f} ms",
         **_compare_bf16(path, threads, network.batch, pixels, batch, ov_ms, exact),
     }

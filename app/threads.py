@@ -35,7 +35,7 @@ def settle() -> None:
 def pools() -> list[Pool]:
     """What a run uses. A thread of Watchline's own (a lane, the scheduler's two) mostly waits and is not listed."""
     from app import build
-    from pipelines.sinks.video import VideoOptions
+    from app.config import Settings
 
     n = build.cores()
     return [
@@ -44,6 +44,7 @@ def pools() -> list[Pool]:
         Pool("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
         Pool("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),
         Pool("scaler", 1, "a frame is scaled in less time than a second thread takes to wake"),
-        Pool("encoder", VideoOptions().threads, "one for each video; more would hold frames back or cost quality"),
+        Pool("encoder of a file", build.encoders(1, Settings()), "all cores, shared by all files at once: frame threads"),
+        Pool("encoder of a camera", 1, "more would hold frames back"),
         Pool("opencv", OPENCV, "it only draws small areas"),
     ]

@@ -92,9 +92,10 @@ def _picture(settings: Settings) -> Picture:
 
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
-    models = [build.make_model(settings, PredictorEvents(), build.ANYTHING) for _ in range(3)]
+    load = build.Load(cameras=1)  # somebody waits for each answer
+    models = [build.make_model(settings, PredictorEvents(), load) for _ in range(3)]
     engine = models[0].engine
-    parallel, most = build.batches(settings, engine, build.ANYTHING)
+    parallel, most = build.batches(settings, engine, load)
     log.info("%s", models[0].why)
     # The engine is fresh: before anything else has used its batch sizes.
     first_ms, warm_ms = first_use(engine, most)

@@ -34,7 +34,6 @@ GOODPUT = 0.99
 """Share of frames within the budget with which streams count as served."""
 MOST = 1024
 """Streams that are tried at most, or nearly. Each has two threads."""
-LOAD = build.Load(cameras=MOST, files=False)
 CAMERA_FRAMES = 25
 """Of a camera, which has no second time, only so many are looked at."""
 
@@ -52,7 +51,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
     sys.setswitchinterval(SWITCH_S)
     limits = Limits(settings, planned[0])
     stage = Stage(settings, planned[0])
-    model = build.make_model(settings, PredictorEvents(stage.batch), LOAD)
+    model = build.make_model(settings, PredictorEvents(stage.batch), cameras(settings))
     with model.predictor:
         log.info("%s; at best %s", model.why, limits.words())
 
@@ -80,9 +79,10 @@ class Limits:
     def __init__(self, settings: Settings, stream: StreamPlan) -> None:
         budget_s = 1e-3 * settings.budget_ms
         captures, decode_ms = _decoded(settings, stream)
-        model = build.make_model(settings, PredictorEvents(), LOAD)
+        load = cameras(settings)
+        model = build.make_model(settings, PredictorEvents(), load)
         engine = model.engine
-        parallel, most = build.batches(settings, engine, LOAD)
+        parallel, most = build.batches(settings, engine, load)
         costs = parts.model(engine, most, longest_s=budget_s)
         within = [cost.cpu_ms for cost in costs.values() if cost.seconds <= budget_s]
         self.parts_ms = {
@@ -108,6 +108,11 @@ class Limits:
             f"{self.ideal.streams} streams of {1 / self.period_s:.4g} fps: the device allows {self.ideal.device}, "
             f"{self.cores} cores allow {self.ideal.cores:.1f} ({costs} ms of CPU a frame)"
         )
+
+
+def cameras(settings: Settings) -> build.Load:
+    """What the predictor will be asked to do: as many streams as make the largest batch, or more."""
+    return build.Load(cameras=settings.max_batch, files=False)
 
 
 def _decoded(settings: Settings, stream: StreamPlan) -> tuple[list[Capture], float]:

@@ -114,7 +114,6 @@ class AsyncBatchPredictor:
         self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
         """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
-        self._warm: set[int] = set()
         self._lost: EngineLost | None = None
 
     # Life cycle.
@@ -246,14 +245,14 @@ class AsyncBatchPredictor:
         self.preprocess(WARM, slots[0].input[0])
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or self._measured(slots)
+        profile = options.profile or self._measured(slots[: options.scheduler.parallel])
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
         return slots
 
     def _measured(self, slots: Sequence[Slot]) -> Profile:
-        """l(b), with every size warm that will occur."""
+        """l(b) with as many batches side by side as there are slots given, and every size warm that will occur."""
         options, max_batch, pads = self._options, self._options.scheduler.max_batch, self.engine.sizes is not None
         if options.bulk and options.known:
             profile = Profile(options.known, max_batch, pads=pads)
@@ -270,13 +269,10 @@ class AsyncBatchPredictor:
         )
 
     def _time(self, slots: Sequence[Slot], b: int) -> float:
-        """Run a batch of b. A size that is new runs in all places side by side: each has its own first use."""
-        places = slots[:1] if b in self._warm else slots[: self._options.scheduler.parallel]
-        self._warm.add(b)
         began = time.perf_counter()
-        for slot in places:
+        for slot in slots:
             self.engine.start(slot, b)
-        for slot in places:
+        for slot in slots:
             self.engine.wait(slot, b)
         return time.perf_counter() - began
 
@@ -385,7 +381,7 @@ class AsyncBatchPredictor:
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
-        self._events.batch(n, took_s)
+        self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
     def _failed(self, batch: _Batch, error: BaseException) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one; elsewhere, if the engine is gone."""

@@ -385,6 +385,14 @@ def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alon
         assert [_said(f) for f in _submit(predictor, [7, 8, 9, 10])] == [7, 8, 9, 10]
 
 
+def test_batches_that_run_side_by_side_are_measured_side_by_side() -> None:
+    engine = LateEngine()
+    scheduler = SchedulerOptions(max_batch=1, slots=3, parallel=2)
+    with _predictor(engine, options=PredictorOptions(bulk=True, scheduler=scheduler)):
+        assert engine.starts % 2 == 1, "all but the look at the answers run in pairs"
+        assert engine.starts >= 1 + 2 * 3, "one pair warms, two at least are measured"
+
+
 def test_an_engine_that_fails_while_it_warms_up_is_the_error_of_entering() -> None:
     engine = LateEngine()
     engine.fail_start = _refuse(128, RuntimeError("out of memory"))

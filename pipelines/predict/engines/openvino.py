@@ -37,8 +37,8 @@ class OpenVinoEngine:
     def __init__(
         self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, parallel: int = 1
     ) -> None:
-        """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches side by side, each
-        on its share of the threads."""
+        """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches that run at once,
+        each on its share of the threads."""
         self.precision = precision
         self.classes = 0
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
@@ -65,8 +65,10 @@ class OpenVinoEngine:
         ]
 
     def _properties(self) -> dict[str, Any]:
-        # Without pinning, for decoders and encoders share these cores. The precision is always stated: OpenVINO takes bf16
-        # by itself where the CPU has it.
+        # With one stream over all threads a batch ends as early as it can. Threads of a stream wait for each other after
+        # every layer, and for the one that a decoder has pushed aside: where one thread is fast enough for a batch, streams
+        # of one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
+        # stated: OpenVINO takes bf16 by itself where the CPU has it.
         return {
             "PERFORMANCE_HINT": "LATENCY" if self.parallel == 1 else "THROUGHPUT",
             "NUM_STREAMS": self.parallel,
