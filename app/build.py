@@ -29,6 +29,7 @@ from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.pool import Pool, PoolOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
+from pipelines.predict.profile import Timing
 from pipelines.predict.requests import Batching
 from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
@@ -147,11 +148,12 @@ def _paced(source: Source, settings: Settings) -> Source:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a predictor will be asked to do. `cameras`: live streams. `files`: there may be files too. `stills`: there are
-    pictures only."""
+    pictures only. `requests`: somebody waits for each picture."""
 
     cameras: int = 0
     files: bool = True
     stills: bool = False
+    requests: bool = False
 
     @staticmethod
     def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
@@ -167,11 +169,14 @@ class Load:
     @property
     def bulk(self) -> bool:
         """Nobody waits for a single frame."""
-        return self.cameras == 0
+        return self.cameras == 0 and not self.requests
 
     def largest(self, max_batch: int) -> int:
         """The largest batch that can occur: a camera has one frame at a time before the engine."""
-        return max_batch if self.files else max(1, min(max_batch, self.cameras))
+        return max_batch if self.files or self.requests else max(1, min(max_batch, self.cameras))
+
+
+REQUESTS = Load(files=False, requests=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,10 @@ class Chosen:
     names: tuple[str, ...] | None
     stored: Stored | None = None
 
+    def known(self, key: str) -> Mapping[int, Timing] | None:
+        """Figures of an earlier start, or of a worker that was there before."""
+        return self.stored.profile(key) if self.stored is not None else None
+
 
 def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
     """Load what must be loaded before the predictor can be entered. Takes seconds, and more at a model's first use.
@@ -234,7 +243,7 @@ def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model
 
 
 def make_pool(
-    settings: Settings, workers: int, events: PredictorEvents, load: Load, *, batching: Batching = "dynamic"
+    settings: Settings, workers: int, events: PredictorEvents, load: Load = REQUESTS, *, batching: Batching = "dynamic"
 ) -> Model:
     """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
     chosen = _chosen(settings, workers, load, apart=True)
@@ -244,7 +253,9 @@ def make_pool(
 
     def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
-        return AsyncBatchPredictor(engine, chosen.preprocess(), replace(options, label=f"worker{k}"), events=events)
+        # One that replaces another need not measure again.
+        own = replace(options, label=f"worker{k}", known=chosen.known(key))
+        return AsyncBatchPredictor(engine, chosen.preprocess(), own, events=events)
 
     preprocess = chosen.preprocess()
     why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")
@@ -348,7 +359,7 @@ def _options(
         profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
-        known=chosen.stored.profile(key) if chosen.stored is not None else None,
+        known=chosen.known(key),
         bulk=load.bulk,
         scheduler=SchedulerOptions(
             1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, parallel=parallel, batching=batching

@@ -13,30 +13,28 @@ What a lost worker had is run once more on another. A frame with which two worke
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pipelines.crew import Crew
 from pipelines.errors import Dropped, EngineLost, Refused, Stopped
 from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
+from pipelines.predict.homeless import Homeless
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.profile import Profile
 from pipelines.predict.queues import Entry, RequestQueue
+from pipelines.predict.routes import Routes
 from pipelines.predict.staff import Allowance, Worker, WorkerFacts
 
 log = logging.getLogger("watchline.pool")
 
 RETRY_S = 1.0
 """When to come back where no worker is ready."""
-HOMELESS_S = 2.0
-"""A request that was taken, and whose worker was lost, waits so long for the next one where no other is ready."""
 LOSSES = 2
 """With so many workers lost while they ran a frame, it is given up."""
 
@@ -51,20 +49,6 @@ class PoolOptions:
     workers: int
     restarts: int = 5
     within_s: float = 60.0
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """A stream that is open. `worker`: the camera's."""
-
-    live: bool
-    worker: Worker | None = None
-
-
-class _Homeless(NamedTuple):
-    entry: Entry
-    error: EngineLost
-    until_s: float
 
 
 class Pool:
@@ -90,10 +74,8 @@ class Pool:
         """Guards all of this. Schedulers' locks are taken within it, never the other way round."""
         self._workers = [Worker(k) for k in range(options.workers)]
         self._allowance = Allowance(options.restarts, options.within_s)
-        self._streams: dict[str, _Stream] = {}
-        self._requests: dict[str, int] = {}
-        self._homeless: list[_Homeless] = []
-        """What waits for the next worker to be ready."""
+        self._routes = Routes(self._workers)
+        self._homeless = Homeless(self._changed, clock)
         self._pending = 0
         """Requests that have no answer yet."""
         self._entered = False
@@ -109,7 +91,7 @@ class Pool:
         began_s = self._clock()
         for worker in self._workers:
             self._crew.start(f"worker:{worker.index}", lambda w=worker: self._keep(w))  # type: ignore[misc]
-        self._crew.start("homeless", self._give_up)
+        self._crew.start("homeless", lambda: self._homeless.give_up(lambda: not self._stopping))
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self.ready)
             stopped = self._stopping
@@ -129,9 +111,9 @@ class Pool:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-            homeless, self._homeless = self._homeless, []
-        for one in homeless:
-            one.entry.shut()
+            homeless = self._homeless.take()
+        for entry, _ in homeless:
+            entry.shut()
         for worker in self._workers:
             worker.stop()
 
@@ -178,7 +160,7 @@ class Pool:
     def _any(self) -> AsyncBatchPredictor:
         """The first that is ready, or that was."""
         with self._changed:
-            self._first = next(iter(self._ready()), self._first)
+            self._first = next(iter(self._routes.ready()), self._first)
             if self._first is None:
                 raise RuntimeError("the pool is used before it was entered")
             return self._first
@@ -192,60 +174,34 @@ class Pool:
     def open(self, stream: str, *, live: bool) -> None:
         """Announce a stream before its first frame."""
         with self._changed:
-            opened = self._streams[stream] = _Stream(live)
-            for worker in self._workers:
-                self._introduce(stream, opened, worker)
-
-    def _introduce(self, name: str, stream: _Stream, worker: Worker) -> None:
-        """Let a worker that is ready know of a stream, unless that is another one's camera. With the lock held."""
-        if worker.state != "ready" or worker.predictor is None:
-            return
-        if stream.live:
-            if stream.worker is not None or worker is not self._emptiest():
-                return
-            stream.worker = worker
-        worker.predictor.open(name, live=stream.live)
-
-    def _emptiest(self) -> Worker:
-        """Of those that are ready, the one with the fewest cameras."""
-        return min((w for w in self._workers if w.state == "ready"), key=self._cameras)
-
-    def _cameras(self, worker: Worker) -> int:
-        return sum(s.worker is worker for s in self._streams.values())
+            self._routes.open(stream, live=live)
 
     def close(self, stream: str) -> None:
         """No further frame of this stream will come."""
         with self._changed:
-            closed = self._streams.pop(stream)
-            for worker in [closed.worker] if closed.live else self._workers:
-                if worker is not None and worker.state == "ready" and worker.predictor is not None:
-                    worker.predictor.close(stream)
+            self._routes.close(stream)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that got a prediction or an error from the engine."""
-        for predictor in self._ready():
+        for predictor in self._routes.ready():  # who had it knows; a camera may have moved since
             predictor.finish(frame)
 
     def waiting(self, name: str) -> int:
         """Frames of a stream, or requests of a queue, that wait now."""
         with self._changed:
-            stream = self._streams.get(name)
-            own = stream.worker.predictor if stream is not None and stream.worker is not None else None
-            return sum(p.waiting(name) for p in ([own] if own is not None else self._ready()))
+            return sum(predictor.waiting(name) for predictor in self._routes.of(name))
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests. Each worker has its share of the capacity."""
         with self._changed:
-            self._requests[name] = max(1, -(-capacity // len(self._workers)))
-            for predictor in self._ready():
-                predictor.open_requests(name, capacity=self._requests[name])
+            self._routes.open_requests(name, capacity)
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
         """Hand in a frame, or a request with its deadline. See `AsyncBatchPredictor.submit`.
 
         :raises Refused: if a request cannot be taken, also where no worker is ready.
         """
-        if frame.stream in self._requests:
+        if frame.stream in self._routes.requests:
             return self._submit_request(frame, deadline_s)
         while (predictor := self._predictor_for(frame)) is not None:
             future = predictor.submit(frame)
@@ -262,7 +218,7 @@ class Pool:
     def _submit_request(self, frame: Frame, deadline_s: float | None) -> Future[Prediction]:
         refused: Refused | None = None
         with self._changed:
-            ready = [] if self._draining else self._ready()
+            ready = [] if self._draining else self._routes.ready()
             if not self._stopping:
                 self._pending += 1
         if self._stopping:
@@ -292,17 +248,10 @@ class Pool:
     def _predictor_for(self, frame: Frame) -> AsyncBatchPredictor | None:
         """Whose frame it is. A file waits where none is ready; None: it is nobody's, or the pool stops."""
         with self._changed:
-            stream = self._streams[frame.stream]
-            if stream.live:
-                return stream.worker.predictor if stream.worker is not None and not self._stopping else None
-            self._changed.wait_for(lambda: self._stopping or self._ready())
-            if self._stopping:
-                return None
-            return min(self._ready(), key=lambda p: p.on_its_way(frame.stream))
-
-    def _ready(self) -> list[AsyncBatchPredictor]:
-        """The predictors that take work. With the lock held, or for a look."""
-        return [w.predictor for w in self._workers if w.state == "ready" and w.predictor is not None]
+            if not self._routes.live(frame.stream):
+                self._changed.wait_for(lambda: self._stopping or self._routes.ready())
+            found = [] if self._stopping else self._routes.of(frame.stream)
+            return min(found, key=lambda p: p.on_its_way(frame.stream), default=None)
 
     # Threads worker:K.
 
@@ -351,28 +300,12 @@ class Pool:
         with self._changed:
             predictor = worker.is_ready()
             self._first = self._first or predictor
-            for name, capacity in self._requests.items():
-                predictor.open_requests(name, capacity=capacity)
-            for name, stream in self._streams.items():
-                self._introduce(name, stream, worker)
-            self._take_cameras(worker)
-            homeless, self._homeless = self._homeless, []
+            self._routes.joined(worker)
             self._error = None
+            homeless = self._homeless.take()
             self._changed.notify_all()
-        for one in homeless:
-            self._rehome(one.entry, one.error)
-
-    def _take_cameras(self, worker: Worker) -> None:
-        """From those that have two more. With the lock held."""
-        assert worker.predictor is not None
-        while True:
-            fullest = max((w for w in self._workers if w.state == "ready"), key=self._cameras)
-            if self._cameras(fullest) < self._cameras(worker) + 2 or fullest.predictor is None:
-                return
-            name, stream = next((n, s) for n, s in self._streams.items() if s.worker is fullest)
-            stream.worker = worker
-            worker.predictor.open(name, live=True)
-            fullest.predictor.close(name)
+        for entry, error in homeless:
+            self._rehome(entry, error)
 
     def _leave(self, worker: Worker) -> None:
         """It is gone: its cameras go to the others. Any thread, more than once."""
@@ -380,11 +313,8 @@ class Pool:
             if worker.state == "dead":
                 return
             worker.state = "dead"
-            for name, stream in self._streams.items():
-                if stream.worker is worker:
-                    stream.worker = None
-                    for other in self._workers:
-                        self._introduce(name, stream, other)
+            self._routes.left(worker)
+            self._changed.notify_all()
 
     def _orphaned(self, worker: Worker, entries: Sequence[Entry], error: EngineLost) -> None:
         """A worker was lost with these frames. Thread: one of its predictor's."""
@@ -404,35 +334,19 @@ class Pool:
             if not self._stopping and any(predictor.adopt(entry) for predictor in self._heirs(entry)):
                 return
             if not self._stopping and not live:
-                patience_s = HOMELESS_S if isinstance(queue, RequestQueue) else math.inf
-                self._homeless.append(_Homeless(entry, error, self._clock() + patience_s))
-                self._changed.notify_all()
+                self._homeless.add(entry, error)
                 return
         if self._stopping:
             entry.shut()
         else:
             entry.drop("overload")
 
-    def _give_up(self) -> None:
-        """Thread homeless: requests that have waited for long enough fail with what their worker was lost with."""
-        with self._changed:
-            while not self._stopping:
-                now = self._clock()
-                for one in [one for one in self._homeless if one.until_s <= now]:
-                    self._homeless.remove(one)
-                    one.entry.fail(one.error)
-                until_s = min((one.until_s for one in self._homeless), default=math.inf)
-                self._changed.wait(None if until_s == math.inf else until_s - now)
-
     def _heirs(self, entry: Entry) -> list[AsyncBatchPredictor]:
         """Who may run it, the best first. With the lock held."""
         name = entry.frame.stream
-        if name in self._requests:
-            return sorted(self._ready(), key=lambda p: p.end_s(name, entry.deadline_s))
-        stream = self._streams.get(name)
-        if stream is not None and stream.worker is not None and stream.worker.predictor is not None:
-            return [stream.worker.predictor]
-        return self._ready()
+        if name in self._routes.requests:
+            return sorted(self._routes.ready(), key=lambda p: p.end_s(name, entry.deadline_s))
+        return self._routes.of(name)
 
     def _wait_to_restart(self, worker: Worker, reason: str) -> bool:
         """Until another may be started; False: the pool stops.

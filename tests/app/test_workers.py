@@ -14,7 +14,7 @@ import pytest
 
 from app import build, choose
 from app.config import Settings
-from app.cores import quota, share
+from app.cores import cores, quota, share
 from pipelines.errors import UsageError
 from pipelines.predict.predictor import PredictorEvents
 from tests.command import PROBE, WATCHLINE, Demo, environ, finished, read_lines, running, values, watchline
@@ -183,6 +183,12 @@ def test_c48_a_containers_quota_counts(tmp_path: Path, groups: str, files: dict[
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content + "\n")
     assert quota(tmp_path / "groups", tmp_path / "mount") == limit
+
+
+def test_c48_the_quota_is_a_limit_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, count in ((1.9, 1), (0.3, 1), (1000.0, len(os.sched_getaffinity(0)))):
+        monkeypatch.setattr("app.cores.quota", lambda limit=limit: limit)
+        assert cores() == count
 
 
 def test_c48_shares_are_never_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class House:
         )
 
         def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
-            own = PredictorOptions(options.topk, None, None, Profile(shape.table, shape.max_batch), options.scheduler, f"w{k}")
+            own = replace(options, profile=Profile(shape.table, shape.max_batch), label=f"w{k}")
             return AsyncBatchPredictor(WorkerEngine(engine()), ProbePreprocess(), own, events=events)
 
         events = PredictorEvents(lambda size, seconds: self.batches.append(size), self.failed.set)
@@ -192,7 +193,7 @@ def test_cameras_are_shared_out() -> None:
     with House() as house:
         for name in "abcd":
             house.pool.open(name, live=True)
-        assert [house.pool._cameras(w) for w in house.pool._workers] == [2, 2]
+        assert [house.pool._routes.cameras(w) for w in house.pool._workers] == [2, 2]
         for name in "abcd":
             assert said(house.ask([9], name)[0]) == 9
 
@@ -351,6 +352,34 @@ def test_c33_a_worker_killed_under_load_costs_no_answer_and_is_replaced() -> Non
         assert sum(w.restarts for w in house.pool.workers) == 3
 
 
+def test_a_lost_worker_leaves_no_descriptor_and_no_memory_here() -> None:
+    """Not even until the garbage is collected: what failed holds the frames of its way."""
+    with House(workers=1) as house:
+        house.pool.open_requests("http", capacity=10)
+        gc.disable()
+        try:
+            counts = []
+            for turn in range(4):
+                counts.append((len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("watchline-slots")))
+                house.ask([1])[0].result(WAIT_S)
+                kill(house.pids()[0])
+                house.until(lambda turn=turn: house.pool.ready and house.pool.restarts == turn + 1)  # type: ignore[misc]
+        finally:
+            gc.enable()
+    assert len(set(counts)) == 1, counts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_workers_leave_signals_to_their_parent(number: signal.Signals) -> None:
+    """Ctrl-C goes to all of a terminal's processes; what is in flight is to be answered."""
+    with House(workers=1) as house:
+        house.pool.open_requests("http", capacity=10)
+        pids = house.pids()
+        kill(pids[0], number)
+        assert [said(f) for f in house.ask([1, 2, 3])] == [1, 2, 3]
+        assert house.pids() == pids
+
+
 def test_c33_what_was_in_flight_is_run_once_more_on_another_worker(gate: Path) -> None:
     with House(lambda: FaultyEngine(gate)) as house:
         house.pool.open_requests("http", capacity=10)
@@ -431,7 +460,7 @@ def test_an_idle_worker_that_dies_is_replaced_too() -> None:
 
 
 def test_a_slow_batch_is_not_taken_for_a_hang(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its profile knows: ten times what 99 of 100 take."""
+    """Its profile knows: five times what 99 of 100 take."""
     monkeypatch.setattr(staff, "HANG_S", 0.0)
     with House(lambda: ProbeEngine(0.2), shape=profile(0.1, 0.0, 8)) as house:
         house.pool.open_requests("http", capacity=10)
@@ -555,11 +584,23 @@ def test_cameras_of_a_dead_worker_go_to_the_others_and_some_come_back() -> None:
             pool.open(name, live=True)
         kill(house.pids()[0])
         house.until(lambda: pool.restarts == 1 and pool.ready)
-        assert [pool._cameras(w) for w in pool._workers] == [2, 2]
+        assert [pool._routes.cameras(w) for w in pool._workers] == [2, 2]
         for name in "abcd":
             one = frame(name, 0, 50, time.monotonic())
             assert said(pool.submit(one)) == 50
             pool.finish(one)
+
+
+def test_cameras_of_a_dead_worker_do_not_wait_for_its_successor(gate: Path, tmp_path: Path) -> None:
+    marks = marks_of(tmp_path)
+    with House(lambda: SlowEngine(gate, next(marks))) as house:
+        for name in "ab":
+            house.pool.open(name, live=True)
+        kill(house.pids()[0])
+        with held(gate):
+            assert [said(house.ask([luma], name)[0]) for luma, name in ((7, "a"), (8, "b"))] == [7, 8]
+        house.until(lambda: house.pool.ready)
+        assert [house.pool._routes.cameras(w) for w in house.pool._workers] == [1, 1]
 
 
 def test_cameras_without_any_worker_drop_their_frames_and_go_on_with_the_next(gate: Path, tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ each pixel once. Input is shared memory: nothing is copied on the way in.
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +57,8 @@ class OpenVinoEngine:
         core = ov.Core()
         if self._cache is not None:
             core.set_property({"CACHE_DIR": str(self._cache)})
-        self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
+        with _alone(self._cache):
+            self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
         # A padded batch must fit too: slots are as large as the size that the largest batch is padded to.
         rows = self._padded(max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
@@ -98,3 +102,16 @@ class OpenVinoEngine:
         """The size at which a batch of n runs."""
         assert self.sizes is not None
         return next((s for s in self.sizes if s >= n), n)
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """One process at a time: workers that start together would each compile, and might read what another is still writing.
+    Where nothing can be written nothing is cached either."""
+    with ExitStack() as stack:
+        if folder is not None:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((folder / "lock").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield

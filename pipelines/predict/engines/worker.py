@@ -33,7 +33,6 @@ WARM_LIMIT_S = 120.0
 """For one batch before anything is known of the engine: the first ones compile."""
 SLICE_S = 0.1
 """A wait is counted in slices, so that a stop of this process (Ctrl-Z) does not pass for one of the worker."""
-NOTHING = np.zeros(0, np.float32)
 PATIENCE_S = 1.0
 """A worker that was told to end may take so long."""
 
@@ -67,12 +66,12 @@ class WorkerEngine:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._memory_mb: float | None = None
-        self._slots: list[WorkerSlot] = []
 
     # The engine: see `Engine` for whose thread is whose.
 
     def open(self, max_batch: int, slots: int) -> list[WorkerSlot]:
-        """Start the worker and wait until it has loaded its model, as long as that takes.
+        """Start the worker and wait until it has loaded its model, as long as that takes. The block is unmapped with the last
+        of the slots.
 
         :raises EngineLost: if it died before, or was killed; what the engine's own `open` raises there is raised here.
         """
@@ -87,8 +86,7 @@ class WorkerEngine:
             block = shared.SharedSlots(os.dup(memory), opened.layout)
         finally:
             os.close(memory)
-        self._slots = [WorkerSlot(k, block.inputs[k], block.outputs[k]) for k in range(slots)]
-        return list(self._slots)
+        return [WorkerSlot(k, block.inputs[k], block.outputs[k]) for k in range(slots)]
 
     def _start_process(self, memory: int) -> None:
         ours, theirs = Pipe()
@@ -132,9 +130,6 @@ class WorkerEngine:
                 self._process.wait(PATIENCE_S)
             self._process.kill()
             self._process.wait()
-        for slot in self._slots:  # the block is unmapped with the last of them, not when somebody finds the rest
-            slot.input = slot.output = NOTHING
-        self._slots = []
 
     # What a pool asks beside it.
 
