@@ -35,7 +35,6 @@ from pipelines.predict.store import ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
-from pipelines.sinks.null import NullSink
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.file import FileSource
@@ -44,6 +43,7 @@ from pipelines.sources.interlace import Interlace
 from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Limits
 from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.player import Player
 from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
 from pipelines.sources.rtsp.source import RtspSource
@@ -55,8 +55,13 @@ log = logging.getLogger("watchline.build")
 
 FONTS_S = 4.0
 """Most that finding the labels' fonts may add to the start. One desktop's whole collection takes about 2 s."""
-MOST_STREAMS = 8
-"""OpenVINO streams for files: each has a slot of its own and the working memory of a batch."""
+MOST_PARALLEL = 8
+"""Batches side by side at most: each has a slot, and the working memory of a batch."""
+SHARED_BATCH = 8
+"""Largest batch of cameras where several run side by side. A frame on one thread costs least in batches of 2 to 4 (bf16,
+images/s of two threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes memory."""
+SINGLE = 0.5
+"""Share of the budget that a single frame may take on the threads of one place."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -117,6 +122,21 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
     return Reconnect(session) if settings.reconnect else session()
 
 
+def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, start_s: float) -> Source:
+    """A source that is live whatever it is: a file is played as a camera sends it. Its first frame is due at `start_s`, unless
+    it is a camera.
+
+    :raises UsageError: if it is none of that.
+    """
+    if stream.kind == "file":
+        return Player(Path(stream.address), start_s=start_s)
+    if stream.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(stream.address), start_s=start_s)
+    if stream.kind == "rtsp":
+        return make_source(stream, settings, stop)
+    raise UsageError(f"{stream.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
+
+
 def _paced(source: Source, settings: Settings) -> Source:
     looped = Loop(source) if settings.loop else source
     return Realtime(looped) if settings.realtime else looped
@@ -138,12 +158,12 @@ class Load:
     @staticmethod
     def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
         """What an address over HTTP offers, a file or a stream without end, is not known yet."""
-        kinds = [s.kind for s in streams]
-        stored = [k for k in kinds if k in ("file", "images")]
+        streams = list(streams)
+        stored = sum(s.stored for s in streams)
         return Load(
-            cameras=len(kinds) if settings.realtime else len(kinds) - len(stored),
-            files=not settings.realtime and (bool(stored) or "network" in kinds),
-            stills=all(k == "images" for k in kinds),
+            cameras=len(streams) if settings.realtime else len(streams) - stored,
+            files=not settings.realtime and (stored > 0 or any(s.kind == "network" for s in streams)),
+            stills=all(s.kind == "images" for s in streams),
         )
 
     @property
@@ -200,8 +220,10 @@ class Chosen:
     why: str
     names: tuple[str, ...] | None
     stored: Stored | None = None
-    streams: int = 1
-    """Batches that an engine runs at once."""
+
+    def known(self, key: str) -> Mapping[int, Timing] | None:
+        """Figures of an earlier start, or of a worker that was there before."""
+        return self.stored.profile(key) if self.stored is not None else None
 
 
 def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
@@ -211,8 +233,8 @@ def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model
     """
     if settings.workers is not None:
         return make_pool(settings, settings.workers, events, load)
+    chosen = _chosen(settings, 1, load, apart=False)
     threads = settings.threads or cores()
-    chosen = _chosen(settings, 1, threads, load, apart=False)
     engine = chosen.engine(chosen.devices[0], threads)
     options, key = _options(settings, chosen, engine, threads, load, "dynamic")
     preprocess = chosen.preprocess()
@@ -224,15 +246,15 @@ def make_pool(
     settings: Settings, workers: int, events: PredictorEvents, load: Load = REQUESTS, *, batching: Batching = "dynamic"
 ) -> Model:
     """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
+    chosen = _chosen(settings, workers, load, apart=True)
     threads = settings.threads or share(workers)
-    chosen = _chosen(settings, workers, threads, load, apart=True)
     like = chosen.engine(chosen.devices[0], threads)
     options, key = _options(settings, chosen, like, threads, load, batching)
 
     def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
         # One that replaces another need not measure again.
-        own = replace(options, label=f"worker{k}", known=_known(chosen, key))
+        own = replace(options, label=f"worker{k}", known=chosen.known(key))
         return AsyncBatchPredictor(engine, chosen.preprocess(), own, events=events)
 
     preprocess = chosen.preprocess()
@@ -241,8 +263,8 @@ def make_pool(
     return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key)
 
 
-def _chosen(settings: Settings, workers: int, threads: int, load: Load, *, apart: bool) -> Chosen:
-    """threads: of each; apart: the engines will be opened in other processes."""
+def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Chosen:
+    """apart: the engines will be opened in other processes."""
     labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
     if settings.model == models.PROBE:
         if settings.device.startswith("cuda"):
@@ -251,12 +273,10 @@ def _chosen(settings: Settings, workers: int, threads: int, load: Load, *, apart
         names = labels or tuple(str(k) for k in range(CLASSES))
         why = "the answer is the mean luma"
         return Chosen(lambda device, threads: ProbeEngine(*times_s), ProbePreprocess, ("cpu",) * workers, why, names)
-    return _network(settings, workers, threads, labels, load, apart=apart)
+    return _network(settings, workers, labels, load, apart=apart)
 
 
-def _network(
-    settings: Settings, workers: int, threads: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool
-) -> Chosen:
+def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
     devices = choose.devices(settings.device, workers)
@@ -271,23 +291,39 @@ def _network(
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
-    streams = min(threads, MOST_STREAMS) if load.bulk and engine == "openvino" else 1
     if engine == "openvino":
         compiled = stored.folder / "compiled"
-        make = _openvino(stored.model, precision, compiled, facts.batch, streams)
+        known = facts.choice.get("single_ms", {})
+        single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
+
+        def make(device: str, threads: int) -> Engine:
+            parallel = 1 if apart else places(threads, single_ms, None if load.bulk else settings.budget_ms)
+            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, parallel)
+
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
-    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored, streams)
+    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+
+
+def places(threads: int, single_ms: float | None, budget_ms: float | None) -> int:
+    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread, if that
+    is known; budget_ms: where somebody waits for it.
+
+    As many as there are threads, but with cameras only as long as a single frame takes no more than a part of the budget. A
+    batch over all cores waits at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with
+    eight 720p cameras on 2 cores, batches of any size took twice their time, as if there were one (bf16: 4 frames 25 ms, 13
+    when nobody decodes), and a third of a frame's CPU time was waste.
+    """
+    most = range(1, min(threads, MOST_PARALLEL) + 1)
+    if budget_ms is None:
+        return most[-1]
+    if single_ms is None:
+        return 1
+    return max((p for p in most if single_ms / (threads // p) <= SINGLE * budget_ms), default=1)
 
 
 def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
     return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
-
-
-def _openvino(
-    model: Path, precision: str, compiled: Path, batch: int | None, streams: int
-) -> Callable[[str, int], Engine]:
-    return lambda device, threads: OpenVinoEngine(model, precision, threads, compiled, batch, streams=streams)
 
 
 def _torch(network: models.Network, precision: str) -> Callable[[str, int], Engine]:
@@ -304,46 +340,50 @@ def _named(name: models.ModelName, precision: str, batch: int | None) -> Callabl
     return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
 
 
+def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
+    """How many the engine computes side by side, and the largest of them."""
+    parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
+    largest = load.largest(settings.max_batch)
+    return parallel, largest if parallel == 1 or load.bulk else min(largest, SHARED_BATCH)
+
+
 def _options(
     settings: Settings, chosen: Chosen, engine: Engine, threads: int, load: Load, batching: Batching
 ) -> tuple[PredictorOptions, str]:
     """What a predictor of this engine is told, and what its measured times belong to."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
-    max_batch = load.largest(settings.max_batch)
-    key = (
-        f"{engine.name} {engine.precision} {engine.device} {threads} threads of {cores()} cores {choose.cpu_name()} "
-        f"{chosen.streams} streams"
-    )
+    parallel, max_batch = batches(settings, engine, load)
+    each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
+    key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
     options = PredictorOptions(
         profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,
         names=chosen.names,
-        known=_known(chosen, key),
+        known=chosen.known(key),
         bulk=load.bulk,
         scheduler=SchedulerOptions(
-            1e-3 * settings.budget_ms, max_batch, wait_s, slots=chosen.streams + 1, batching=batching
+            1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
         ),
     )
     return options, key
 
 
-def _known(chosen: Chosen, key: str) -> Mapping[int, Timing] | None:
-    return chosen.stored.profile(key) if chosen.stored is not None else None
-
-
 # Outputs.
 
 
-def encoders(at_once: int) -> int:
-    """Encoder threads of each file, where so many are worked on at once: with one, no file would be encoded faster than one
-    core can, while another is idle."""
+def encoders(at_once: int, settings: Settings) -> int:
+    """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
+    than one core can, while another is idle. But one where not every frame is shown: each more than one holds a frame back,
+    and `VideoFile` knows only the rate of the source."""
+    if settings.stride > 1 or settings.max_fps is not None:
+        return 1
     return max(1, cores() // max(at_once, 1))
 
 
 def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
-    """The required outputs of a stream. threads: of an encoder; each more than one holds a frame back."""
+    """The required outputs of a stream. threads: of an encoder, at most."""
     if stream.output is None:
-        return [NullSink()]
+        return []
     return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 

@@ -89,7 +89,7 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
         reason = str(choice.get("engine_why", "it is the only one that reads this file"))
     else:
         name, reason = wanted, "asked for"
-    if precision == "bf16" and name == "openvino" and "BF16" not in _capabilities():
+    if precision == "bf16" and name == "openvino" and not _has_bf16():
         raise UsageError("--precision bf16: this CPU has no bf16 arithmetic; use fp32 or auto")
     if precision == "auto":
         precision = str(choice.get("video_precision", "fp32")) if name == "openvino" and not stills else "fp32"
@@ -130,6 +130,7 @@ def _compare(network: models.Network, path: Path, threads: int, sample: Sequence
     faster, slower = sorted((("openvino", ov_ms), ("torch", torch_ms)), key=lambda e: e[1])
     return {
         "engine": faster[0],
+        "single_ms": {p: _single_ms(path, p, pixels, network.batch) for p in ("fp32", "bf16") if p == "fp32" or _has_bf16()},
         "engine_why": f"{faster[1]:.1f} ms a frame measured, {slower[0]} {slower[1]:.1f} ms",
         **_compare_bf16(path, threads, network.batch, pixels, batch, ov_ms, exact),
     }
@@ -139,7 +140,7 @@ def _compare_bf16(
     path: Path, threads: int, only: int | None, pixels: npt.NDArray[np.uint8], batch: int, ms: float,
     exact: npt.NDArray[np.float32],
 ) -> dict[str, str]:  # fmt: skip
-    if "BF16" not in _capabilities():
+    if not _has_bf16():
         return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
     bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
     agreement, cosine = likeness(exact, rounded)
@@ -158,6 +159,25 @@ def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> 
     same = exact.argmax(axis=1) == other.argmax(axis=1)
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
     return float(same[sure].mean()) if sure.any() else 1.0, float(((exact * other).sum(axis=1) / norms).mean())
+
+
+def _single_ms(path: Path, precision: str, pixels: npt.NDArray[np.uint8], only: int | None) -> float:
+    """CPU milliseconds of a frame on one thread: what decides how many batches may run side by side (see `build.places`)."""
+    engine, b = OpenVinoEngine(path, precision, 1, None, only), only or 1
+    (slot,) = engine.open(b, 1)
+    slot.input[:b] = pixels[:b]
+    spent_s = []
+    for _ in range(4):
+        began = time.process_time()
+        engine.start(slot, b)
+        engine.wait(slot, b)
+        spent_s.append(time.process_time() - began)
+    engine.close()
+    return 1e3 * min(spent_s) / b
+
+
+def _has_bf16() -> bool:
+    return "BF16" in _capabilities()
 
 
 def _capabilities() -> list[str]:

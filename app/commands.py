@@ -16,11 +16,12 @@ from typing import Any
 import cv2  # before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
 from rich.console import Console
 
-from app.config import settings
+from app.config import check_positive, settings
 from app.console import start_logging
 from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
+from app.threads import settle
 from pipelines.errors import SinkError, WatchlineError
 from samples import FOLDER
 
@@ -38,6 +39,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
     # Bound to the stream, so that who redirects sys.stderr to mute a library does not mute the log.
+    settle()
     console = Console(file=sys.stderr)
     terminal = Terminal(console, results, signals)
     command = flags.pop("command")
@@ -114,12 +116,28 @@ def _doctor(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
-    from app.bench import bench
-
-    sources = tuple(flags.pop("sources")) or (str(FOLDER / "sample.mp4"),)
-    frames, as_json = flags.pop("frames"), flags.pop("json")
+    which, as_json = flags.pop("bench"), flags.pop("json")
     terminal.results.require("bench")
-    return bench(settings({"sources": sources, "max_frames": frames, **flags}, None), terminal.results, as_json=as_json)
+    sample = str(FOLDER / "sample.mp4")
+    if which == "files":
+        from app.bench import files
+
+        sources = tuple(flags.pop("sources")) or (sample,)
+        made = settings({"sources": sources, "max_frames": flags.pop("frames"), **flags}, None)
+        return files.bench(made, terminal.results, as_json=as_json)
+    seconds = flags.pop("seconds")
+    check_positive("seconds", seconds)
+    if which == "streams":
+        from app.bench import streams
+
+        source, number = flags.pop("source"), flags.pop("streams")
+        check_positive("streams", number)
+        made = settings({"sources": (sample if source is None else source,), **flags}, None)
+        return streams.bench(made, terminal.results, seconds=seconds, streams=number, as_json=as_json)
+    from app.bench import concurrency
+
+    made = settings({"sources": (sample,), **flags}, None)
+    return concurrency.bench(made, terminal.results, seconds=seconds, as_json=as_json)
 
 
 def _serve(flags: dict[str, Any], terminal: Terminal) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, reason
 from pipelines.gate import shown
 from pipelines.predict.models import PROBE
 from pipelines.sources.address import mistyped, with_credentials
@@ -116,10 +116,7 @@ def _check(s: Settings) -> None:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", s.device):
         raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
     for name in POSITIVE:
-        value = getattr(s, name)
-        _check_finite(name, value)
-        if value is not None and value <= 0:
-            raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
+        check_positive(name, getattr(s, name))
     for name in NOT_NEGATIVE:
         value = getattr(s, name)
         _check_finite(name, value)
@@ -142,6 +139,13 @@ def _check_file(name: str, value: str | None) -> None:
         raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
     if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
         raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
+
+
+def check_positive(name: str, value: float | None) -> None:
+    """:raises UsageError: if a setting was given and is no finite number above 0."""
+    _check_finite(name, value)
+    if value is not None and value <= 0:
+        raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
 
 
 def _check_finite(name: str, value: float | None) -> None:
@@ -171,7 +175,7 @@ def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         content = _filled(yaml.load(path.read_text(encoding="utf-8"), Loader), environ, path)
     except OSError as error:
-        raise UsageError(f"cannot read the config {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"cannot read the config {str(path)!r}: {reason(error)}") from None
     except RecursionError:
         raise UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -14,14 +14,15 @@ from typing import Any
 from app import build
 from app.choose import cpu_name
 from app.config import Settings
-from app.cores import quota, share
+from app.cores import quota
 from app.machine import gpu_name, version
 from app.plan import plan
 from app.standard import Results
+from app.threads import pools
 from pipelines.errors import SourceError, WatchlineError
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
-from pipelines.sinks.window import display_there
+from pipelines.sinks.display import display_there
 from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 
@@ -113,12 +114,8 @@ def _memory() -> str:
 
 
 def _threads() -> str:
-    n = build.cores()
-    shares = ", ".join(f"--workers {k}: {share(k)} each" for k in sorted({2, max(n, 2)}))
-    return (
-        f"inference takes {n} (one batch ends as early as it can; {shares}; --threads wins), "
-        f"a file's decoder {build.decoders(1)}, a camera's 1"
-    )
+    lines = [f"{pool.library} {pool.threads}: {pool.why}" for pool in pools()]
+    return ("\n" + " " * 11).join(lines)
 
 
 def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
@@ -137,7 +134,7 @@ def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
                 rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""
                 found.append(f"{width}x{height}{rate}, first picture after {time.monotonic() - began_s:.2f} s")
                 break
-            captures.close()  # type: ignore[attr-defined]
+            captures.close()
         except WatchlineError as error:
             found.append(str(error))
             failed.append(error)

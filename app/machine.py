@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.metadata
-import math
 import os
 import platform
-from collections.abc import Mapping
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,26 +44,6 @@ def gpu_name() -> str | None:
     return None
 
 
-def gpu_memory_share(device: str, environ: Mapping[str, str] = os.environ) -> float | None:
-    """How full the memory of `cuda:K` is, 0-1, whoever fills it; None where nobody can say. Asked of the driver: torch would
-    take memory there for it."""
-    kind, _, number = device.partition(":")
-    visible = [k.strip() for k in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if k.strip()]
-    index = visible[int(number or 0)] if visible and int(number or 0) < len(visible) else (number or "0")
-    if kind != "cuda" or not index.isdigit():
-        return None
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()  # total, free, used
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(int(index), ctypes.byref(handle)):
-        return None
-    if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) or not memory[0]:
-        return None
-    return float(memory[2] / memory[0])
-
-
 def resident_mb() -> float:
     """Memory of this process."""
     try:
@@ -77,12 +55,36 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def memory_limit_mb() -> float:
-    """Memory that this process may use: the machine's, or its control group's where that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) / 2**20)
-    with contextlib.suppress(OSError, ValueError):
-        line = next(k for k in Path("/proc/meminfo").read_text().splitlines() if k.startswith("MemTotal:"))
-        found.append(int(line.split()[1]) / 1024)
-    return min(found, default=math.inf)
+@dataclass(frozen=True, slots=True)
+class Used:
+    """CPU seconds a second: of this process, and of all others on the cores that it may use."""
+
+    here: float
+    elsewhere: float
+
+
+class Usage:
+    """Who uses the cores, from now on."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.process_time(), _busy_s()
+
+    def since(self) -> Used:
+        """Since it was made. Where the kernel does not say, nobody else counts."""
+        began_s, here_s, all_s = self._began
+        seconds = max(time.monotonic() - began_s, 1e-9)
+        here_s = time.process_time() - here_s
+        return Used(here_s / seconds, max(_busy_s() - all_s - here_s, 0.0) / seconds)
+
+
+def _busy_s() -> float:
+    """CPU seconds that the cores of this process have worked since the machine started, for whomever."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        mine = {f"cpu{k}" for k in os.sched_getaffinity(0)}
+        fields = [line.split() for line in lines if line.split(" ", 1)[0] in mine]
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        ticks = sum(int(f[k]) for f in fields for k in (1, 2, 3, 6, 7, 8))
+    except (OSError, AttributeError, IndexError, ValueError):
+        return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -11,14 +11,14 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from app.config import Settings
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, reason
 from pipelines.files import try_to_write
 from pipelines.gate import shown, visible
 from pipelines.sinks.video import check_video_path
-from pipelines.sources.address import mistyped
+from pipelines.sources.address import RTSP, SCHEMES, mistyped
 from pipelines.sources.images import SUFFIXES as PICTURES
 from pipelines.sources.images import animated
-from pipelines.sources.network import SCHEMES, speaks
+from pipelines.sources.network import speaks
 from pipelines.sources.synthetic import Synthetic
 
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
@@ -30,9 +30,10 @@ VIDEOS = frozenset(
 )  # fmt: skip
 LISTS = (".txt", ".streams")
 ALLOWED = (
-    "a file, a quoted glob, a folder, rtsp://, http(s)://, tcp://, udp://, rtmp://, srt:// where FFmpeg has it, "
+    f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "
     "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
+GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
 MAX_NAME = 60
 
 
@@ -47,6 +48,11 @@ class StreamPlan:
     pictures: tuple[Path, ...] = ()
     found: bool = False
     output: Path | None = None
+
+    @property
+    def stored(self) -> bool:
+        """All of it lies on the disk: it has an end, and nothing of it grows old."""
+        return self.kind in ("file", "images")
 
 
 def plan(settings: Settings) -> list[StreamPlan]:
@@ -64,12 +70,12 @@ def plan(settings: Settings) -> list[StreamPlan]:
 def _one(name: str, text: str) -> list[StreamPlan]:
     found = _expanded(text, set())
     if len(found) != 1:
-        raise UsageError(f"stream {name!r} must be one source, but {shown(text)!r} is {len(found)}")
+        raise UsageError(f"stream {name!r} must be one source, but {shown(text)!r} is {len(found)}; name each as a stream")
     return found
 
 
-def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
-    """The streams that one SOURCE means. `inside`: list files that are being read."""
+def _expanded(text: str, inside: set[Path], folder: Path | None = None) -> list[StreamPlan]:
+    """The streams that one SOURCE means. inside: list files that are being read. folder: where paths begin, if not here."""
     if not text.strip():
         raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
     if re.fullmatch(r"\d+", text):
@@ -81,7 +87,7 @@ def _expanded(text: str, inside: set[Path]) -> list[StreamPlan]:
         return [StreamPlan(text.replace(":", "-"), "synthetic", text)]
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         return [_address(text)]
-    return _paths(text, inside)
+    return _paths(text, inside, folder)
 
 
 def _address(text: str) -> StreamPlan:
@@ -92,7 +98,7 @@ def _address(text: str) -> StreamPlan:
     except ValueError:
         host = None
     scheme = text.split("://")[0].lower()
-    if scheme not in ("rtsp", "rtsps", *SCHEMES):
+    if scheme not in RTSP + SCHEMES:
         raise UsageError(f"{shown(text)!r} is no source that is known; allowed: {ALLOWED}")
     if scheme in SCHEMES and not speaks(scheme):
         raise UsageError(f"{shown(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor")
@@ -108,24 +114,26 @@ def _address(text: str) -> StreamPlan:
     # The last part of an RTMP path is the key to the stream.
     name = "-".join([host, *(places[:-1] if scheme.startswith("rtmp") else places)])
     address = scheme + text[len(scheme) :]
-    return StreamPlan(_tame(name), "rtsp" if scheme.startswith("rtsp") else "network", address)
+    return StreamPlan(_tame(name), "rtsp" if scheme in RTSP else "network", address)
 
 
-def _paths(text: str, inside: set[Path]) -> list[StreamPlan]:
+def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan]:
+    given = text
+    text = given if folder is None else str(folder / given)
     path = Path(text)
     if path.is_dir():
         streams = _folder(sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), path.name)
         if not streams:
-            raise UsageError(f"no videos or pictures in the folder {text!r}")
+            raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
         return streams
-    meant = None if path.exists() else mistyped(text)
+    meant = None if path.exists() else mistyped(given)
     if meant is not None:
-        raise UsageError(f"{shown(text)!r} is neither a file that exists nor a valid address; write {shown(meant)!r}")
+        raise UsageError(f"{shown(given)!r} is neither a file that exists nor a valid address; write {shown(meant)!r}")
     if not path.exists() and glob.has_magic(text):
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)
         if not streams:
-            raise UsageError(f"no videos or pictures match {text!r}")
+            raise UsageError(f"no videos or pictures match {text!r}{GIVE}")
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
@@ -149,20 +157,18 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
     """One source a line; empty lines and comments are passed over. Paths are relative to the list."""
     here = path.resolve()
     if here in inside:
-        raise UsageError(f"the list {str(path)!r} contains itself")
+        raise UsageError(f"the list {str(path)!r} contains itself; take out the line that names it")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"cannot read the list {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}; give a text file that may be read") from None
     except UnicodeDecodeError:
-        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; it must name one source a line") from None
+        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; save it as UTF-8, one source a line") from None
     entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
     if not entries:
-        raise UsageError(f"the list {str(path)!r} names no source")
+        raise UsageError(f"the list {str(path)!r} names no source; write one a line, without a # before it")
     for entry in entries:
-        is_path = not re.match(r"\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", entry) and mistyped(entry) is None
-        text = str(path.parent / entry) if is_path and not Path(entry).is_absolute() else entry
-        yield from _expanded(text, inside | {here})
+        yield from _expanded(entry, inside | {here}, path.parent)
 
 
 def _without_comment(line: str, folder: Path) -> str:
@@ -224,9 +230,8 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
         try:
             try_to_write(path)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"cannot write {str(path)!r}: {why}; give a file in a folder that exists and can be written"
+                f"cannot write {str(path)!r}: {reason(error)}; give a file in a folder that exists and can be written"
             ) from None
     videos = [s.output for s in streams if s.output is not None]
     for video in videos:

@@ -19,14 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.codes import FAILED, WRONG
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
 from app.signals import Signals
 from app.standard import Results
 from app.terminal import Terminal
-from app.work import FAILED, WRONG, Work
-from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
+from app.work import Work
+from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError, reason
 from pipelines.gate import hidden_in, visible
 from pipelines.sinks.display import Display, open_display
 from pipelines.sinks.rescue import before_exit
@@ -40,6 +41,8 @@ log = logging.getLogger("watchline.run")
 REFRESH_S = 0.25
 PATIENCE_S = 2.5
 """After a stop; then what still runs is left behind, so that the process has ended within 3 s."""
+FINISH_S = 0.3
+"""For the outputs, when something is left behind."""
 LISTED = 10
 """Videos that are named at the end."""
 SWITCH_S = 0.001
@@ -77,7 +80,7 @@ def _run(settings: Settings, terminal: Terminal, streams: Sequence[StreamPlan], 
             else:
                 with before_exit(lambda: _rescue(work, window, settings, screen, terminal)):
                     _wait(work, window, screen, terminal.signals)
-        return terminal.signals.code(_finished(work, settings, terminal))
+        return _finished(work, settings, terminal)
 
 
 def _display(settings: Settings) -> Display | None:
@@ -182,14 +185,18 @@ def _rescue(work: Work, window: Window, settings: Settings, screen: RunScreen, t
 def _abandon(work: Work, signals: Signals) -> None:
     """Something does not end: finish the outputs, say what hangs, and go."""
     log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
-    closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
-    closing.start()
-    closing.join(0.3)
-    os._exit(128 + signals.received if signals.received else FAILED)
+    work.finish_outputs(FINISH_S)
+    os._exit(signals.code(FAILED))
 
 
 def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
-    code = _code(work, settings, terminal.signals)
+    """Say how it ended, write the report; the exit code.
+
+    :raises UsageError: if it could not start. Of a run that was stopped before it had begun nobody asks that.
+    """
+    if isinstance(work.error, UsageError) and terminal.signals.received is None:
+        raise work.error
+    code = _code(work, settings)
     if work.monitor.ledgers or work.error is None:
         report = work.report()
         written = settings.report is not None and _write_report(report, settings.report, terminal.results)
@@ -198,23 +205,21 @@ def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
         if not settings.quiet:
             for line in summary(report, _places(work, settings, report=written)):
                 terminal.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
-    return code
+    return terminal.signals.code(code)
 
 
-def _code(work: Work, settings: Settings, signals: Signals) -> int:
+def _code(work: Work, settings: Settings) -> int:
     error = work.error
-    if signals.received is not None:
-        return 128 + signals.received
+    if error is None:
+        return work.exit_code()
     if isinstance(error, UsageError):
-        raise error
-    if error is not None:
-        # Of what is no fault of the program the message says all.
-        notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
-        log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
-        if settings.verbose:
-            log.debug("%s", "".join(traceback.format_exception(error)))
-        return FAILED
-    return work.exit_code()
+        return WRONG
+    # Of what is no fault of the program the message says all.
+    notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
+    log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+    if settings.verbose:
+        log.debug("%s", "".join(traceback.format_exception(error)))
+    return FAILED
 
 
 def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
@@ -227,7 +232,7 @@ def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
         else:
             Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), error.strerror)
+        log.error("cannot write the report to %s: %s", "standard output" if path == "-" else repr(path), reason(error))
         return False
     return True
 

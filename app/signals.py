@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -18,7 +17,6 @@ class Signals:
 
     def __init__(self, *, for_good: bool) -> None:
         self.received: int | None = None
-        self.at_s = 0.0
         self._for_good = for_good
         self._stop: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
@@ -46,8 +44,9 @@ class Signals:
             self._stop = None
 
     def code(self, code: int) -> int:
-        """The exit code of work that ended with `code`: a stop is one, unless something had failed."""
-        return code or (128 + self.received if self.received is not None else 0)
+        """The exit code of work that ended with `code`: that of the signal, if there was one, whatever it found. Whoever
+        stopped the work waits for that one; what failed was said and is in the report."""
+        return code if self.received is None else 128 + self.received
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGHUP:
@@ -58,5 +57,4 @@ class Signals:
                 os.write(2, f"watchline: ended by {signal.Signals(number).name}{again}\n".encode())
             os._exit(128 + number)
         self.received = number
-        self.at_s = time.monotonic()
         self._stop()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from pipelines.errors import SinkError, UsageError
+from pipelines.errors import SinkError, UsageError, reason
 from pipelines.gate import visible
 
 
@@ -54,7 +54,7 @@ class Results:
             self.write(lines.encode(self.encoding, "backslashreplace").decode(self.encoding) + "\n")
             self.flush()
         except OSError as error:
-            raise SinkError(f"cannot write to standard output: {error.strerror}") from error
+            raise SinkError(f"cannot write to standard output: {reason(error)}") from error
 
     def _opened(self) -> TextIO:
         if self._stream is None:

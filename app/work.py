@@ -6,19 +6,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app import build
+from app.codes import DONE, FAILED, WRONG
 from app.config import Settings
 from app.machine import machine, resident_mb
 from app.plan import StreamPlan
 from app.standard import Results
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, Stopped, WatchlineError
+from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
@@ -27,8 +29,6 @@ from pipelines.sinks.window import Window
 from pipelines.sources.source import Source
 
 log = logging.getLogger("watchline.run")
-
-DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Work:
@@ -61,6 +61,8 @@ class Work:
         """Files that are worked on at once."""
         self._began_s = time.monotonic()
         self._ready_s: float | None = None
+        self.ready_cpu_s = 0.0
+        """CPU time of this process when its first source was about to be opened."""
         self.thread = threading.Thread(target=self._run, name="run")
 
     def stop(self) -> None:
@@ -79,14 +81,17 @@ class Work:
         self.error = self.error or error
         self.stop()
 
-    def finish_outputs(self) -> None:
-        """Finish what can be finished while other threads may hang. The last resort."""
-        closes = [lambda s=sink: s.close(False) for sinks in list(self._sinks.values()) for sink in sinks]
-        for close in [*closes, *([self._log.close] if self._log else [])]:
-            try:
-                close()
-            except WatchlineError as error:
-                log.error("%s", error)
+    def finish_outputs(self, within_s: float) -> None:
+        """Finish what can be finished while other threads may hang, any of which may hold an output's lock: each output is
+        closed in a thread of its own, the lines first, which belong to all streams. The last resort."""
+        closes = [self._log.close] if self._log is not None else []
+        closes += [partial(sink.close, False) for sinks in list(self._sinks.values()) for sink in sinks]
+        threads = [threading.Thread(target=_closed, args=(close,), name="finish", daemon=True) for close in closes]
+        end_s = time.monotonic() + within_s
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(end_s - time.monotonic(), 0))
 
     def hanging(self) -> list[str]:
         """Names of the threads that have not ended."""
@@ -117,7 +122,7 @@ class Work:
                 build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
-            self._ready_s = time.monotonic()
+            self._ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
             log.info("ready after %.1f s", self._ready_s - self._began_s)
             self._crew = stack.enter_context(Crew(self.stop))
             self._start_lanes(self._crew, model)
@@ -127,7 +132,7 @@ class Work:
     def _start_lanes(self, crew: Crew, model: build.Model) -> None:
         """Cameras have a thread each from now on; files share as many as are to be worked on at once."""
         paced = self._settings.realtime
-        files = deque(s for s in self.streams if s.kind in ("file", "images") and not paced)
+        files = deque(s for s in self.streams if s.stored and not paced)
         others = [s for s in self.streams if s not in files]
         jobs = self._settings.jobs or build.cores()
         # Files that were named one by one are wanted together; only what a folder holds waits for its turn.
@@ -157,8 +162,8 @@ class Work:
 
     def _lane(self, stream: StreamPlan, source: Source, model: build.Model) -> Lane:
         live = source.live
-        recording = live and stream.kind not in ("file", "images")
-        sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once))
+        recording = live and not stream.stored
+        sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once, self._settings))
         outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
         outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
         s = self._settings
@@ -250,8 +255,6 @@ class Work:
     def report(self) -> dict[str, Any]:
         """The whole report."""
         report = self.monitor.report()
-        for name, stream in report["streams"].items():
-            stream["live"] = next(x.live for x in self.monitor.ledgers if x.stream == name)
         # Streams whose turn had not come when the run was stopped.
         report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
@@ -274,8 +277,15 @@ class Work:
         return report
 
 
+def _closed(close: Callable[[], None]) -> None:
+    try:
+        close()
+    except SinkError as error:
+        log.error("%s", error)
+
+
 def empty_stream(*faults: str) -> dict[str, Any]:
     """The report of a stream that never began."""
     ledger = LatencyMonitor(0.0).open("", live=False)
     ledger.faults += faults
-    return ledger.report() | {"live": False}
+    return ledger.report()

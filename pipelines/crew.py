@@ -21,18 +21,18 @@ class Crew:
         """The first error of any thread."""
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Run `work` in a new thread called `name`. Threads of the crew may start others."""
-        thread = threading.Thread(target=self._run, args=(name, work), name=name)
+        """Run `work` in a new thread called `name`, a name that it may change. Threads of the crew may start others."""
+        thread = threading.Thread(target=self._run, args=(work,), name=name)
         with self._lock:
             # Within the lock: `join` would take one that is about to start for one that has ended.
             thread.start()
             self._threads.append(thread)
 
-    def _run(self, name: str, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
-            self.fail(error, name)
+            self.fail(error, threading.current_thread().name)
 
     def fail(self, error: BaseException, name: str) -> None:
         """Note the first error and make the others end."""

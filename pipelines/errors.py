@@ -6,7 +6,10 @@ escapes a thread is a fault of the program and comes out at the top with the thr
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pipelines.frame import Cause
 
 
 class WatchlineError(Exception):
@@ -53,9 +56,9 @@ class Stopped(Exception):
 
 
 class Dropped(Exception):
-    """The outcome of a frame that will not be shown; `cause` is one of the ledger's (see `frame.Cause`)."""
+    """The outcome of a frame that will not be shown; `cause` is the ledger's."""
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
         self.cause = cause
 
@@ -69,3 +72,10 @@ class Refused(Exception):
         super().__init__(f"refused: {why}; try again in {retry_after_s:.3f} s")
         self.retry_after_s = retry_after_s
         self.why = why
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong in a few words: those of the system, without the name or the address that libraries put into their own
+    text; else the first line of that text; else the kind of error."""
+    said = getattr(error, "strerror", None) or str(error)
+    return next((line for line in said.splitlines() if line.strip()), type(error).__name__)

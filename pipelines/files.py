@@ -8,6 +8,9 @@ import stat
 import tempfile
 from pathlib import Path
 
+LOCAL = {"protocol_whitelist": "file,crypto,data"}
+"""FFmpeg's option for what a file on the disk may lead to, if it is a playlist: nothing on the network."""
+
 
 def file_address(path: Path | str) -> str:
     """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""

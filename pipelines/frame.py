@@ -18,6 +18,8 @@ Cause = Literal["overload", "deadline", "corrupt", "skipped", "shutdown"]
 CAUSES: tuple[Cause, ...] = ("overload", "deadline", "corrupt", "skipped", "shutdown")
 CameraClock = Literal["same host", "trusted", "not compared"]
 Status = Literal["ok", "dropped", "failed"]
+DEFAULT_RATE = Fraction(25)
+"""Frames per second, where nothing says it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,5 +199,6 @@ class Result:
     frame: Frame
     status: Status
     prediction: Prediction | None = None
-    cause: str | None = None
+    cause: Cause | None = None
+    """Of what was dropped."""
     error: BaseException | None = field(default=None)

@@ -155,7 +155,7 @@ class Lane:
 
     def _decode(self) -> None:
         try:
-            with closing(self._source.frames(self._stop, self.ledger)) as captures:  # type: ignore[type-var]
+            with closing(self._source.frames(self._stop, self.ledger)) as captures:
                 for capture in captures:
                     if not self._wait_to_go():
                         break

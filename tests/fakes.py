@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from fractions import Fraction
 
@@ -36,7 +36,7 @@ class Scripted:
         self.closed_in: str | None = None
         self._captures, self._error, self._wait = captures, error, wait
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         try:
             for one in self._captures:
                 if stop.is_set():

@@ -279,7 +279,7 @@ class TestSaid:
 
 
 STREAM_KEYS = {
-    "captured", "shown", "dropped", "failed", "late", "decode_errors", "window_skipped", "reconnects", "outages", "fps",
+    "captured", "shown", "dropped", "failed", "late", "decode_errors", "window_skipped", "reconnects", "outages", "fps", "live",
 }  # fmt: skip
 FIGURES = {"p50", "p95", "p99", "max", "count"}
 
@@ -334,6 +334,17 @@ class TestReport:
             for k in range(100):
                 end(ledger, "ok", k / 25, total_s=0.06 if k < late else 0.01)
         assert monitor.report()["goodput"] == pytest.approx(160 / 200)
+
+    @pytest.mark.parametrize("cameras", [1, 2])
+    def test_a_camera_that_showed_nothing_counts(self, monitor: LatencyMonitor, cameras: int) -> None:
+        """It is the one that the promise was broken to; what a file beside it did says nothing."""
+        file, blind, good = (monitor.open(name, live=name != "file") for name in ("file", "blind", "good"))
+        for k in range(50):
+            end(file, "ok", k / 25)
+            end(blind, "dropped", k / 25, cause="deadline")
+            if cameras == 2:
+                end(good, "ok", k / 25)
+        assert monitor.report()["goodput"] == (cameras - 1) / 2
 
     def test_batches_and_the_device(self, monitor: LatencyMonitor, clock: Clock) -> None:
         for size in (16, 4, 16, 2):

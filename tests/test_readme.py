@@ -43,6 +43,10 @@ def limited(words: list[str]) -> list[str]:
         # A camera's first frames may all be dropped on a machine that is too slow for its budget, for half a second.
         live = any(w.startswith("rtsp://") or w in ("cameras.streams", "watchline.yaml") for w in words)
         return [*words, "--max-frames", "50" if live else "12"]
+    if words[:3] == ["watchline", "bench", "streams"]:
+        return [*words, "--streams", "2", "--seconds", "0.5"]
+    if words[:3] == ["watchline", "bench", "concurrency"]:
+        return [*words, "--seconds", "0.3"]
     if words[:2] == ["watchline", "bench"]:
         return [*words, "--frames", "40"]
     return words

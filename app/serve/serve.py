@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app import build
+from app.codes import DONE, FAILED
 from app.config import Settings
-from app.machine import gpu_memory_share, memory_limit_mb
+from app.memory import gpu_memory_share, memory_limit_mb
 from app.serve import options as serving
 from app.serve.classifier import Classifier
 from app.serve.exchange import Limits
@@ -40,10 +41,10 @@ DRAIN_S = 3.0
 """How long requests in flight may take after a stop."""
 PATIENCE_S = 4.7
 """After a stop; then what hangs is left behind. The process has ended within 5 s."""
+LOOK_S = 0.2
 MOST_TOPK = 20
 SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may cost."""
-FAILED = 1
 
 
 def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
@@ -60,7 +61,7 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
         raise server.error
     if server.error is not None:
         _say(server.error, verbose=settings.verbose)
-    return FAILED if server.error is not None else terminal.signals.code(0)
+    return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
 Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
@@ -116,15 +117,15 @@ class Server:
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
         sys.setswitchinterval(SWITCH_S)
         self.thread.start()
-        self.ready.wait()
+        _wait(self.ready)
         # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
         gc.collect()
         gc.freeze()
-        self._stopping.wait()
+        _wait(self._stopping)
         self.thread.join(max(PATIENCE_S - (time.monotonic() - (self._stopped_s or 0.0)), 0))
         if self.thread.is_alive():
             log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(self._crew.alive()) or self.thread.name)
-            os._exit(terminal.signals.code(0) or FAILED)
+            os._exit(terminal.signals.code(FAILED))
 
     # Thread serve.
 
@@ -202,6 +203,12 @@ class Server:
             "max_upload_mb": options.max_upload_mb, "topk": limits.topk, "most_topk": limits.most_topk,
             "profile_ms": model.predictor.profile.as_ms(),
         }  # fmt: skip
+
+
+def _wait(event: threading.Event) -> None:
+    """Until it is set. Not in one go: a signal that the kernel gave to another thread wakes nobody, and handlers run here."""
+    while not event.wait(LOOK_S):
+        pass
 
 
 def memory_share(model: build.Model) -> float | None:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, reason
 from pipelines.predict.preprocess import InputSpec, resize_of
 
 DEFAULT = "lite0"
@@ -123,7 +123,7 @@ def _file(path: Path, kind: Kind) -> ModelName:
     if not path.is_file():
         raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
     if not path.stat().st_size:
-        raise UsageError(f"the model file {str(path)!r} is empty")
+        raise UsageError(f"the model file {str(path)!r} is empty; copy or export it again, whole")
     loaders: dict[Kind, Callable[[], Network]] = {"pt2": lambda: _load_pt2(path), "pt": lambda: _load_pt(path)}
     identity = f"{kind} {_digest(path)} torch {_version('torch')}"
     return ModelName(str(path), kind, identity, path, loaders.get(kind, _never))
@@ -179,7 +179,8 @@ def _load_torchvision(name: str) -> Network:
     weights = torchvision.models.get_model_weights(name).DEFAULT
     net = torchvision.models.get_model(name, weights=None)
     with _needs_network(name):
-        net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
+        state = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
+    net.load_state_dict(state)
     transform = weights.transforms()
     size = transform.crop_size[0]
     kernel: Literal["bicubic", "bilinear"] = "bicubic" if transform.interpolation.value == "bicubic" else "bilinear"
@@ -215,24 +216,17 @@ def _answers(url: str) -> bool:
     return True
 
 
-class _needs_network:
+@contextmanager
+def _needs_network(name: str) -> Iterator[None]:
     """Turns a failed download into one line that says so."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._mute = redirect_stderr(io.StringIO())  # torch's own lines about the download
-        self._mute.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._mute.__exit__(None, None, None)
-        if error is not None and isinstance(error, Exception):
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UsageError(
-                f"the weights of {self._name!r} are not on this machine and could not be downloaded ({reason}). "
-                "Connect to the network once, or use --model lite0, which ships with Watchline, or a model file."
-            ) from error
+    try:
+        with redirect_stderr(io.StringIO()):  # torch's own lines about the download
+            yield
+    except Exception as error:
+        raise UsageError(
+            f"the weights of {name!r} are not on this machine and could not be downloaded ({reason(error)}). "
+            "Connect to the network once, or use --model lite0, which ships with Watchline, or a model file."
+        ) from error
 
 
 def _load_pt2(path: Path) -> Network:
@@ -245,7 +239,7 @@ def _load_pt2(path: Path) -> Network:
         with _only_weights():
             program = torch.export.load(path)
     except Exception as error:
-        raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {_first(error)}") from error
+        raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {reason(error)}") from error
     finally:
         log.setLevel(level)
     return replace(_with_input(program.module(), _first_input(program), None), program=program)
@@ -312,8 +306,8 @@ def _from_checkpoint(path: Path, content: dict[str, Any]) -> Network:
             text = f'the weights in {str(path)!r} are for {found} classes, and {given}; "labels" must name each'
             raise UsageError(text) from error
         # torch's first line only says that there are errors, the second is the first of them.
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {reason}") from error
+        first = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {first}") from error
     return Network(net.eval(), spec, names)
 
 
@@ -346,7 +340,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"cannot read the labels {str(path)!r}: {error.strerror}") from error
+        raise UsageError(f"cannot read the labels {str(path)!r}: {reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"the labels {str(path)!r} are not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     lines = text.split("\n")
@@ -367,7 +361,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "none"
-
-
-def _first(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -6,8 +6,10 @@ was measured on the stream.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from pipelines.frame import Cause
 from pipelines.predict.forecast import Forecast
@@ -38,6 +40,8 @@ class SchedulerOptions:
     max_wait_s: float | None = None
     slots: int = 2
     """Batches that may be staged or running at once."""
+    parallel: int = 1
+    """Of these, how many the engine computes side by side."""
     batching: Batching = "dynamic"
     """Of requests: see `RequestPolicy`."""
 
@@ -64,7 +68,7 @@ class Policy:
         if self._device.running >= self._options.slots:
             return Decision()
         live_open = any(s.live and (s.open or s.waiting) for s in self._streams.values())
-        if (live_open or self._requests.waiting) and self._device.running:
+        if (live_open or self._requests.waiting) and self._device.busy:
             # Live frames and requests are bound as late as possible: the next batch is staged while the last one ends, not
             # before. It will be about as large as the running one. Never only after its end, however cheap staging is: fifty
             # lanes wake then for their answers, and the device would wait 2-6 ms for the interpreter (48 streams on a
@@ -149,7 +153,7 @@ class Policy:
 
     def _rate(self, n: int) -> float:
         """Frames a second in batches of n."""
-        return n / self._profile.median(n)
+        return self._device.parallel * n / self._profile.median(n)
 
     def _demand(self) -> float:
         """Frames a second that the live streams send."""
@@ -185,7 +189,9 @@ class Policy:
     def _file_batch(self, now: float, live_open: bool) -> tuple[list[Entry], float | None]:
         """The next file batch, or when to look again. Oldest frames first: equal shares, as every file has the same room."""
         files = [s for s in self._streams.values() if not s.live]
-        waiting = sorted((e for s in files for e in s.waiting), key=lambda e: e.submitted_s)
+        # Each stream's are in order already. Sorting all of them, 128 a file, took 2 ms a decision with 16 files.
+        oldest = heapq.merge(*(s.waiting for s in files), key=lambda e: e.submitted_s)
+        waiting = list(islice(oldest, max(self.fill, 1)))
         if not waiting:
             return [], None
         size = self._room_for_files(now) if live_open else self.fill
@@ -207,7 +213,7 @@ class Policy:
     def _room_for_files(self, now: float) -> int:
         """The largest file batch for which no camera's frame will be late: it ends before the next one is expected, or
         a camera's frame that arrives right after its start still ends within the budget. Never behind a running batch."""
-        if self._device.running:
+        if self._device.busy:
             return 0
         live = [s for s in self._streams.values() if s.live and s.open]
         expected_s = min((t for s in live if (t := s.expected_s(now)) is not None), default=now)

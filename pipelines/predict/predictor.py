@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -50,9 +51,9 @@ class PredictorOptions:
     names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
     profile: Profile | None = None
-    bulk: bool = False
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     label: str | None = None
+    bulk: bool = False
 
 
 def _fail(entries: Sequence[Entry], error: EngineLost) -> None:
@@ -110,7 +111,8 @@ class AsyncBatchPredictor:
         self._started: Channel[_Batch] = Channel(options.scheduler.slots + 1, "block")
         self._scheduler: DynamicBatchScheduler | None = None
         self._batches = 0
-        self._device_free_s = 0.0
+        self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
+        """When the last batches ended, as many as run side by side."""
         self._gives_probabilities = False
         self._lost: EngineLost | None = None
 
@@ -243,7 +245,7 @@ class AsyncBatchPredictor:
         self.preprocess(WARM, slots[0].input[0])
         if options.profile is None:
             self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or self._measured(slots[: max(options.scheduler.slots - 1, 1)])
+        profile = options.profile or self._measured(slots[: options.scheduler.parallel])
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
@@ -370,16 +372,16 @@ class AsyncBatchPredictor:
 
     def _hand_out(self, batch: _Batch, logits: npt.NDArray[np.float32]) -> None:
         now = self._clock()
-        # A batch that was staged while another ran begins when that one ends.
-        took_s = now - max(batch.started_s, self._device_free_s)
-        self._device_free_s = now
+        # A batch that was staged while the device was full begins when the oldest of those before it ends.
+        took_s = now - max(batch.started_s, self._ended_s[0])
+        self._ended_s.append(now)
         n = len(batch.entries)
         self.profile.observe(n, took_s, now)
         self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
-        self._events.batch(n, took_s)
+        self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
     def _failed(self, batch: _Batch, error: BaseException) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one; elsewhere, if the engine is gone."""

@@ -112,7 +112,7 @@ class RequestPolicy:
 
     def _works_off(self, n: int) -> float:
         """Requests a second in batches of n."""
-        return n / self._profile.median(n)
+        return self._device.parallel * n / self._profile.median(n)
 
     def _demand(self, now: float) -> float:
         """Requests a second that come, whether they are taken or not."""

@@ -44,7 +44,7 @@ class DynamicBatchScheduler:
         self._clock = clock
         self._streams: dict[str, StreamQueue] = {}
         self._requests: dict[str, RequestQueue] = {}
-        self._device = Forecast(profile)
+        self._device = Forecast(profile, options.parallel)
         self._request_policy = RequestPolicy(
             self._requests, self._device, profile, min(options.max_batch, profile.max_batch),
             batching=options.batching, max_wait_s=options.max_wait_s,
@@ -56,7 +56,9 @@ class DynamicBatchScheduler:
         self._stopped = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._room = threading.Condition(self._lock)
+        self._rooms: dict[str, threading.Condition] = {}
+        """Where a file's decoder waits for room: one for each, since the end of a frame is of interest to one of them. To wake
+        all, with 16 files at once, cost each frame as much as everything else."""
         self._looking = False
         """The predictor's thread waits for frames, not for the device: only then is it woken for each."""
 
@@ -74,6 +76,7 @@ class DynamicBatchScheduler:
                 return
             capacity = 1 + LANE_AHEAD if live else (self._options.slots + 2) * self.fill
             self._streams[stream] = StreamQueue(stream, live, capacity)
+            self._rooms[stream] = threading.Condition(self._lock)
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests, of which at most `capacity` wait."""
@@ -111,7 +114,7 @@ class DynamicBatchScheduler:
         with self._lock:
             stream = self._streams[frame.stream]
             if not stream.live:
-                self._room.wait_for(lambda: self._stopped or stream.has_room)
+                self._rooms[stream.name].wait_for(lambda: self._stopped or stream.has_room)
             if self._stopped:
                 future.cancel()
                 return future
@@ -157,8 +160,13 @@ class DynamicBatchScheduler:
                 return
             stream.ended(frame)
             if not stream.live:
-                self._room.notify_all()
+                self._rooms[stream.name].notify()
             self._look()
+
+    def _notify_rooms(self) -> None:
+        """Let every decoder look whether there is room. With the lock held."""
+        for room in self._rooms.values():
+            room.notify_all()
 
     def _look(self) -> None:
         """Something came that a waiting predictor may want. With the lock held."""
@@ -218,7 +226,7 @@ class DynamicBatchScheduler:
                 return [], drops, decision.wake_s
             batch = [e for e in decision.batch if e.future.set_running_or_notify_cancel()]
             if len(batch) < len(decision.batch):
-                self._room.notify_all()  # whoever submitted a frame has cancelled it: its place is free
+                self._notify_rooms()  # whoever submitted a frame has cancelled it: its place is free
         for s in self._streams.values():
             s.served *= FORGET
         for entry in batch:
@@ -282,7 +290,7 @@ class DynamicBatchScheduler:
             left = [*self._again, *self._emptied()]
             self._again.clear()
             self._work.notify_all()
-            self._room.notify_all()
+            self._notify_rooms()
         return left
 
     def on_its_way(self, stream: str) -> int:
@@ -306,4 +314,4 @@ class DynamicBatchScheduler:
 
     def _busy(self) -> bool:
         """Whether the predictor waits for the device rather than for frames."""
-        return self._device.running > 0 and self._clock() < self._device.free_s - self._device.stage_s
+        return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s

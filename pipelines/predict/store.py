@@ -21,7 +21,7 @@ from pipelines.errors import UsageError
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.profile import Timing
 
-FORMAT = 1
+FORMAT = 2
 """Raised when what is stored changes its meaning."""
 
 

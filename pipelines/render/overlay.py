@@ -55,7 +55,8 @@ class OverlayStyle:
 
 
 class Overlay:
-    """Draws the frames of one stream. Thread: one, the stream's lane; the constructor may run in another.
+    """Draws the frames of one stream. Thread: one, that which draws: the stream's lane, or the screen's where nobody else
+    looks at pictures. The constructor may run in another.
 
     At 1280x720 a frame takes 0.6 to 0.9 ms of one core, the copy included; at 3840x2160 4 ms, half of it the copy.
     """
@@ -82,7 +83,7 @@ class Overlay:
     def prepare(self) -> None:
         """Do now what would delay the first frame: OpenCV's font takes 30 ms for its first use in a thread.
 
-        Thread: the lane's, before its first frame. Fonts are the process's affair: see `text.find_fonts`.
+        Thread: that which draws, before its first frame. Fonts are the process's affair: see `text.find_fonts`.
         """
         self._painter.number_width("0", 16, 400)
 

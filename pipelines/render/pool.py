@@ -26,7 +26,7 @@ class PlanePool:
     view exists, and as a view can only be made from a view, none can appear behind the pool's back. What is not
     counted is a bare address (`array.ctypes.data`): whoever passes one on must keep the array too.
 
-    Thread: one, the lane's. References may be dropped in any thread; a drop that is missed makes a buffer look busy.
+    Thread: one, its overlay's. References may be dropped in any thread; a drop that is missed makes a buffer look busy.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -38,8 +38,6 @@ class PlanePool:
         self._buffers: list[Plane] = []
         self._highest = 0
         self._leases = 0
-        self.allocated = 0
-        """Buffers allocated so far, pooled or not."""
 
     def __len__(self) -> int:
         """Buffers that are kept, lent ones included."""
@@ -74,7 +72,6 @@ class PlanePool:
     def _grow(self) -> Plane:
         width, height = self._size
         buffer = np.empty(width * height * 3 // 2, np.uint8)
-        self.allocated += 1
         if len(self._buffers) < self._capacity:
             self._highest = len(self._buffers)
             self._buffers.append(buffer)

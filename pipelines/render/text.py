@@ -64,7 +64,7 @@ def find_fonts(
 
 
 class TextPainter:
-    """Draws lines of text and keeps the masks. Thread: one, the lane's (fonts are not shared between threads)."""
+    """Draws lines of text and keeps the masks. Thread: one, its owner's (fonts are not shared between threads)."""
 
     def __init__(self, *, max_masks: int = 512, max_bytes: int = 4 << 20, fonts: FontIndex = INSTALLED) -> None:
         """max_masks, max_bytes: the cache forgets what was not drawn for longest; both bounds hold."""
@@ -98,11 +98,6 @@ class TextPainter:
                 self._widths.popitem(last=False)
             self._widths[key] = builtin_width(*key)
         return self._widths[key]
-
-    @property
-    def cached(self) -> tuple[int, int]:
-        """(masks, bytes) in the cache."""
-        return len(self._masks), self._bytes
 
     def _keep(self, key: tuple[str, int, int, int], mask: Plane) -> None:
         mask.flags.writeable = False

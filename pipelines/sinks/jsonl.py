@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.clock import utc, wall_s
-from pipelines.errors import SinkError
+from pipelines.errors import SinkError, reason
 from pipelines.frame import Result
 from pipelines.gate import hidden
 
@@ -26,7 +26,11 @@ class Text(Protocol):
 
 
 class JsonLines:
-    """Writes to a file, or to an open text stream, which is then flushed after every line and left open."""
+    """Writes to a file, or to an open text stream, which is then flushed after every line and left open.
+
+    Closed or broken it stays so: what is written then changes nothing. Lanes may still live when the log is closed (the
+    last resort), and to open the file again would empty it.
+    """
 
     def __init__(self, target: Path | Text) -> None:
         self.written = 0
@@ -34,14 +38,14 @@ class JsonLines:
         self._file: Text | None = None
         self._lock = threading.Lock()
         self._flushed_s = 0.0
-        self._broken = False
+        self._broken = self._closed = False
 
     def write(self, result: Result) -> None:
-        if self._broken:
+        if self._broken or self._closed:
             return
         line = as_json(result)
         with self._lock:
-            if self._broken:
+            if self._broken or self._closed:
                 return
             try:
                 file = self._opened()
@@ -62,10 +66,11 @@ class JsonLines:
 
     def _explained(self, error: OSError) -> SinkError:
         name = str(self._target) if isinstance(self._target, Path) else "standard output"
-        return SinkError(f"cannot write JSON lines to {name}: {error.strerror}")
+        return SinkError(f"cannot write JSON lines to {name}: {reason(error)}")
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             file, self._file = self._file, None
             try:
                 if isinstance(file, io.TextIOBase) and isinstance(self._target, Path):

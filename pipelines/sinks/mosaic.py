@@ -18,7 +18,7 @@ from pipelines.planes import color_range
 from pipelines.render.text import TextPainter
 from pipelines.sinks.letterbox import as_frame
 
-Canvas = npt.NDArray[np.uint8]
+Bgr = npt.NDArray[np.uint8]
 Size = tuple[int, int]
 
 BACKGROUND = (26, 18, 13)
@@ -98,7 +98,7 @@ class Mosaic:
     def __init__(self) -> None:
         self._tiles: dict[str, _Tile] = {}
         self._painter = TextPainter()
-        self.canvas: Canvas = np.zeros((1, 1, 3), np.uint8)
+        self.canvas: Bgr = np.zeros((1, 1, 3), np.uint8)
         """(height, width, 3) BGR."""
         self._aspect = USUAL
         self._laid_out = False
@@ -170,7 +170,7 @@ class _Tile:
     def move(self, cell: Cell) -> None:
         self._cell, self._changed = cell, True
 
-    def draw(self, canvas: Canvas, painter: TextPainter) -> bool:
+    def draw(self, canvas: Bgr, painter: TextPainter) -> bool:
         """Draw it if it changed, and say so."""
         if not self._changed:
             return False
@@ -189,7 +189,7 @@ class _Tile:
             _write(view, painter, [(self._stream, TEXT), (self._note, TEXT)])
         return True
 
-    def _paint(self, view: Canvas, picture: Picture) -> None:
+    def _paint(self, view: Bgr, picture: Picture) -> None:
         """The picture, as large as it fits, in the middle; background around it."""
         height, width = view.shape[:2]
         shown = shown_size(picture)
@@ -215,7 +215,7 @@ def _even(picture: Picture) -> Picture:
     return Picture(*planes, picture.matrix, picture.full_range, picture.rotation, picture.mirrored, picture.sample_aspect)
 
 
-def _write(view: Canvas, painter: TextPainter, lines: list[tuple[str, tuple[int, int, int]]]) -> None:
+def _write(view: Bgr, painter: TextPainter, lines: list[tuple[str, tuple[int, int, int]]]) -> None:
     """Lines of text in the middle, as large as suits the tile; as many as there is room for."""
     height, width = view.shape[:2]
     size = min(max(height // 12, 12), 28)

@@ -50,7 +50,7 @@ class Log(Protocol):
     """Results that it accepted; see `Sink`."""
 
     def write(self, result: Result) -> None:
-        """Thread: any, one at a time within a stream.
+        """Thread: any, one at a time within a stream. After the close it changes nothing.
 
         :raises SinkError: if it cannot be written; once, whatever is written afterwards.
         """

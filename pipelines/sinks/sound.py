@@ -13,12 +13,14 @@ from av.bitstream import BitStreamFilterContext
 from av.container import InputContainer, OutputContainer
 from av.format import Flags
 from av.packet import Packet
-from av.stream import Discard, Disposition
-from av.video.stream import VideoStream
+from av.stream import Discard
 
-from pipelines.files import file_address
+from pipelines.errors import reason
+from pipelines.files import LOCAL, file_address
 from pipelines.packets import demuxed
-from pipelines.sinks.trial import PACKETS, SUFFIXES, add_track, holds
+from pipelines.sinks.containers import CONTAINERS
+from pipelines.sinks.trial import PACKETS, add_track, holds
+from pipelines.tracks import watched_video
 
 log = logging.getLogger("watchline.sinks.sound")
 
@@ -61,14 +63,15 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
 def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: str) -> str:
     """Why a sound cannot go in there, and where it could."""
     codec = stream.codec_context.name if stream.codec_context else "its codec"
-    others = [suffix for name, suffix in SUFFIXES.items() if name != format and holds(name, {}, stream, first)]
+    usual = {container.format: container.suffixes[0] for container in CONTAINERS}
+    others = [suffix for name, suffix in usual.items() if name != format and holds(name, {}, stream, first)]
     advice = f"; {' or '.join(others)} would hold it" if others else ", nor into any other video that can be written"
-    return f"{codec} cannot be copied into {SUFFIXES[format]}{advice}"
+    return f"{codec} cannot be copied into {usual[format]}{advice}"
 
 
 def _opened(path: str) -> InputContainer:
     """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
-    return av.open(file_address(path), options={"protocol_whitelist": "file,crypto,data"})
+    return av.open(file_address(path), options=LOCAL)
 
 
 class Sound:
@@ -168,7 +171,7 @@ def first_picture_s(path: str) -> Fraction:
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
     with _opened(path) as source:
-        stream = _shown_stream(source)
+        stream = watched_video(source)
         if stream is None:
             return Fraction(0)
         times: list[int] = []
@@ -184,16 +187,6 @@ def first_picture_s(path: str) -> Fraction:
         return min(times, default=stream.start_time or 0) * (stream.time_base or Fraction(0))
 
 
-def _shown_stream(source: InputContainer) -> VideoStream | None:
-    """The video stream that Watchline reads: the default one, else the best; never an attached picture."""
-    streams = [s for s in source.streams.video if not s.disposition & Disposition.attached_pic]
-    default = [s for s in streams if s.disposition & Disposition.default]
-    best = source.streams.best("video")
-    if default:
-        return default[0]
-    return best if isinstance(best, VideoStream) and best in streams else next(iter(streams), None)
-
-
 def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | None:
     """AAC from MPEG-TS has a header (ADTS) on each packet, which has to come off in other containers.
 
@@ -202,8 +195,3 @@ def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | Non
     codec = stream.codec_context
     wrapped = codec is not None and codec.name == "aac" and not codec.extradata_size
     return BitStreamFilterContext("aac_adtstoasc", stream) if wrapped and format != "mpegts" else None
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong in a few words, without the name or the URL that PyAV puts into its own text."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

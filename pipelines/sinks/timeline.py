@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from pipelines.frame import Frame, StreamInfo
+from pipelines.frame import DEFAULT_RATE, Frame, StreamInfo
 
 MPEG_CLOCK = 90_000
-DEFAULT_RATE = Fraction(25)
 
 
 def tick_length(info: StreamInfo, live: bool) -> Fraction:
@@ -26,7 +25,7 @@ def tick_length(info: StreamInfo, live: bool) -> Fraction:
     return Fraction(1, min(per_s, 1_000_000))
 
 
-class Timeline:
+class OutputTimeline:
     """Places the frames of all sessions of one stream on one axis that starts at nought.
 
     Within a session `pts_s` is kept. A new session of a camera goes where its first frame arrived, counted from the
@@ -35,7 +34,7 @@ class Timeline:
 
     def __init__(self, info: StreamInfo, tick_s: Fraction, live: bool) -> None:
         self.tick_s = tick_s
-        self.step_s = 1 / info.rate if info.rate else 1 / DEFAULT_RATE
+        self.step_s = 1 / (info.rate or DEFAULT_RATE)
         """How long one frame is shown where nothing better is known."""
         self.last = -1
         """The tick given out last."""

@@ -16,8 +16,6 @@ from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Stream
 
-SUFFIXES = {"mp4": ".mp4", "mov": ".mov", "matroska": ".mkv", "mpegts": ".ts"}
-"""How the containers are named by those who use them."""
 PACKETS = 16
 
 

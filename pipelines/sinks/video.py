@@ -17,27 +17,22 @@ from av.packet import Packet
 from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
-from pipelines.errors import SinkError, UsageError
+from pipelines.errors import SinkError, UsageError, reason
 from pipelines.files import file_address, try_to_write
-from pipelines.frame import Frame, Picture
+from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
+from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
-from pipelines.sinks.sound import Sound, open_sound, reason
-from pipelines.sinks.timeline import DEFAULT_RATE, Timeline, tick_length
+from pipelines.sinks.sound import Sound, open_sound
+from pipelines.sinks.timeline import OutputTimeline, tick_length
 
 log = logging.getLogger("watchline.sinks.video")
 
-# What holds H.264 with exact times, and its clock where it has one of its own. Not .avi: it knows no variable rate.
-_CONTAINERS: dict[str, tuple[str, Fraction | None]] = {
-    ".mp4": ("mp4", None),
-    ".m4v": ("mp4", None),
-    ".mov": ("mov", None),
-    ".mkv": ("matroska", Fraction(1, 1000)),
-    ".ts": ("mpegts", Fraction(1, 90_000)),
-}
-
 # A fragment is complete when the next keyframe comes: this is what SIGKILL can cost, in media time.
 _KEY_EVERY_S = 1
+
+# Most that the encoder's threads may hold back beside that, each beyond the first one frame.
+_HELD_S = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,8 @@ class VideoOptions:
     preset: str = "superfast"
     bframes: int = 0
     threads: int = 1
-    """Of the encoder."""
+    """Most threads of the encoder. Each beyond the first holds a frame back, so that there are fewer where frames come slowly
+    and one where nobody knows how they come."""
     live: bool = False
     """A camera: times follow the arrival, and memory must not grow with the length of the recording."""
 
@@ -73,8 +69,9 @@ class VideoFile:
     """A sink that writes one stream's annotated pictures to `path`.
 
     Nothing is opened before the first picture, which settles size, colour tags, sample aspect, clock and sound; a file
-    that never got one does not exist. Everything written is on its way to the disk at most a second of media time
-    later. A lock makes `close` safe in any thread; encoder and containers belong to whoever holds it.
+    that never got one does not exist. What was shown is on its way to the disk at most a second and a half of media time
+    later: a second until the next key picture, and what the encoder's threads hold back. A lock makes `close` safe in any
+    thread; encoder and containers belong to whoever holds it.
     """
 
     def __init__(self, path: Path, options: VideoOptions = _DEFAULT) -> None:
@@ -137,12 +134,12 @@ class _Encoding:
         if width % 2 or height % 2:
             raise ValueError(f"pictures need even sides, got {width}x{height}")
         _refuse_own_source(path, frame.info.sound)
-        if path.suffix.lower() not in _CONTAINERS:
-            raise ValueError(f"its ending is not among {', '.join(_CONTAINERS)}")
-        name, own_tick_s = _CONTAINERS[path.suffix.lower()]
-        tick_s = own_tick_s or tick_length(frame.info, options.live)
+        container = container_of(path.suffix)
+        if container is None:
+            raise ValueError(f"its ending is not among {', '.join(SUFFIXES)}")
+        name, tick_s = container.format, container.tick_s or tick_length(frame.info, options.live)
         self._path = path
-        self._timeline = Timeline(frame.info, tick_s, options.live)
+        self._timeline = OutputTimeline(frame.info, tick_s, options.live)
         self._letterbox = Letterbox(first)
         self._letterboxed = False
         self._next_key = 0
@@ -248,7 +245,8 @@ def _add_video(
         "preset": options.preset,
         "crf": str(options.crf),
         "bf": str(options.bframes),
-        # Lookahead and sliced threads would hold frames back, or cost quality.
+        # A lookahead would hold frames back, as threads do, of which there are so many as `_HELD_S` allows. Slices in their
+        # place would cost quality.
         "rc-lookahead": "0",
         "x264-params": "sliced-threads=0:sync-lookahead=0",
         "forced-idr": "1",
@@ -261,8 +259,12 @@ def _add_video(
     context.sample_aspect_ratio = first.upright_aspect
     context.colorspace, context.color_range = COLORSPACES[first.matrix], color_range(first.full_range)
     context.time_base = video.time_base = tick_s
-    context.thread_count = options.threads
+    context.thread_count = _threads(options, frame.info.rate)
     return video
+
+
+def _threads(options: VideoOptions, rate: Fraction | None) -> int:
+    return 1 if rate is None else min(options.threads, 1 + int(rate * _HELD_S))
 
 
 def check_video_path(path: Path) -> None:
@@ -270,10 +272,9 @@ def check_video_path(path: Path) -> None:
 
     :raises UsageError: if it cannot.
     """
-    allowed = ", ".join(_CONTAINERS)
-    if path.suffix.lower() not in _CONTAINERS:
+    if container_of(path.suffix) is None:
         what = f"the ending {path.suffix!r}" if path.suffix else "a name without ending"
-        raise UsageError(f"cannot write video to {path}: {what} is not among {allowed}; choose one of them")
+        raise UsageError(f"cannot write video to {path}: {what} is not among {', '.join(SUFFIXES)}; choose one of them")
     if "libx264" not in av.codecs_available:
         raise UsageError(f"cannot write video to {path}: this FFmpeg has no libx264; install PyAV from PyPI")
     try:

@@ -16,11 +16,9 @@ from typing import Literal
 import cv2
 
 from pipelines.frame import Frame, Picture
-from pipelines.sinks.display import display_there, mend_toolkit, require_display
+from pipelines.sinks.display import mend_toolkit
 from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
 from pipelines.sinks.sink import Look
-
-__all__ = ["Window", "WindowEvent", "display_there", "require_display"]
 
 WindowEvent = Literal["nothing", "quit", "pause"]
 """What the person did: quit is q, Esc or the window's close button; pause is the space bar, to stop or to go on."""

@@ -6,11 +6,12 @@ import re
 from urllib.parse import quote
 
 from pipelines.errors import SourceError
-from pipelines.gate import shown
 
-__all__ = ["about", "mistyped", "shown", "with_credentials"]
+RTSP = ("rtsp", "rtsps")
+SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
+"""Of what else comes from the network, all by FFmpeg."""
 
-_SLIP = re.compile(r"(?is)[^\w/.]*(rtsps?|https?|tcp|udp|rtmps?|srt)\s*(?:[:;]\s*[/\\]*|[/\\]{2,})\s*(.*)")
+_SLIP = re.compile(rf"(?is)[^\w/.]*({'|'.join(RTSP + SCHEMES)})\s*(?:[:;]\s*[/\\]*|[/\\]{{2,}})\s*(.*)")
 _NO_SCHEME = re.compile(r"(?s)[^\w/.]*([^\s/:@]+\s*:.*@.*)")
 _AROUND = " \t\r\n\"'<>"
 

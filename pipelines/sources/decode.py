@@ -19,7 +19,7 @@ from av.video.stream import VideoStream
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
 from pipelines.sources import bounds
-from pipelines.sources.coded.look import Look
+from pipelines.sources.coded.inspector import PacketInspector
 from pipelines.sources.coded.seen import NOTHING, Seen
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
@@ -141,7 +141,7 @@ class PictureDecoder:
         self._info = info
         self._timeline = timeline
         self._clock = clock
-        self._look = Look(context)
+        self._look = PacketInspector(context)
         self._trust = Trust()
         self._pixels = Pixels(steady=True)
         self._index = self._newest = -1
@@ -225,13 +225,13 @@ def decoded(
         arrived_s = clock()
         if silence_s is not None and arrived_s - asked_s >= silence_s:
             # Nothing has come: a demuxer whose read was broken off gives out what it held back, old by now and cut off.
-            raise SourceError(f"nothing came within {silence_s:g} s")
+            raise SourceError(f"nothing came within {silence_s:g} s (the read timeout)")
         # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
         if packet.stream.index == stream.index:
             yield from decoder.captures(packet, arrived_s, damaged=gaps(), aspect=stream.sample_aspect_ratio)
         asked_s = clock()
         if silence_s is not None and asked_s - decoder.last_s > silence_s:
-            raise SourceError(f"no picture for {silence_s:g} s")
+            raise SourceError(f"no picture for {silence_s:g} s (the read timeout)")
 
 
 def _to_the_last(packets: Iterable[Packet], stream: VideoStream) -> Iterator[Packet]:

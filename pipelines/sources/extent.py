@@ -21,8 +21,7 @@ PARTS = 100_000
 UNKNOWN_SIZE = (0, 0xFFFFFFFF)
 BOXES = frozenset({b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"pnot", b"sidx", b"uuid"})
 PICTURES_IN = frozenset({b"moov", b"moof", b"mdat"})
-EBML, SEGMENT, CLUSTER = 0x1A45DFA3, 0x18538067, 0x1F43B675
-LEVEL_1 = frozenset({CLUSTER, 0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367, 0xEC, 0xBF})
+EBML, SEGMENT = 0x1A45DFA3, 0x18538067
 PACK, LONGEST = b"\0\0\1\xba", 65_541
 """How each pack of an MPEG program stream begins, and how long a packet in it can be."""
 TS_SIZES = ((188, 0), (192, 4), (204, 0))
@@ -103,7 +102,7 @@ def without_index(path: Path) -> bool:
         return False
 
 
-Look = Callable[[BinaryIO, int], str | None]
+CutCheck = Callable[[BinaryIO, int], str | None]
 
 
 def file_kind(head: bytes) -> str | None:
@@ -127,8 +126,8 @@ def file_kind(head: bytes) -> str | None:
     return None
 
 
-def _looker(head: bytes) -> Look | None:
-    looks: dict[str | None, Look] = {
+def _looker(head: bytes) -> CutCheck | None:
+    looks: dict[str | None, CutCheck] = {
         "boxes": _cut_boxes, "matroska": _cut_matroska, "avi": _cut_avi, "flv": _cut_flv, "ogg": _cut_ogg,
         "jpeg": _cut_jpeg, "ps": _cut_ps, "ts": _cut_ts,
     }  # fmt: skip

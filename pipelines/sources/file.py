@@ -7,7 +7,7 @@ import select
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from pipelines.errors import SourceError
-from pipelines.files import file_address
+from pipelines.errors import SourceError, reason
+from pipelines.files import LOCAL, file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
@@ -26,7 +26,7 @@ from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
 from pipelines.sources.timeline import Timeline
 
-UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "rtsp", "flv", "hls")
+UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "flv", "hls")
 """Formats whose clock may be set or may start anew in the middle."""
 UNTIMED = ("avi",)
 """Formats that count packets, in the order of decoding, and know no time of presentation."""
@@ -49,7 +49,7 @@ class FileSource:
         self._threads = threads
         self._limits = limits or Limits()
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         check_playlist(self.path)
         with ExitStack() as stack:
             pipe = _pipe(self.path, stop, self._limits.open_s)
@@ -80,10 +80,6 @@ class FileSource:
                 raise SourceError(f"cannot read {str(self.path)!r}: no picture in it{why}", permanent=True)
             if lost:
                 watch.fault(f"{str(self.path)!r} {lost}")
-
-
-LOCAL = {"protocol_whitelist": "file,crypto,data"}
-"""What a playlist on the disk may lead to (see `playlist`)."""
 
 
 def is_one_of(container: InputContainer, names: Collection[str]) -> bool:
@@ -166,5 +162,5 @@ def _pipe(path: Path, stop: threading.Event, limit_s: float) -> _Pipe | None:
         if stat.S_ISFIFO(path.stat().st_mode):
             return _Pipe(path, stop, limit_s)
     except OSError as error:
-        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
+        raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
     return None

@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -17,7 +17,7 @@ import av
 import av.error
 from av.packet import Packet
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
@@ -44,7 +44,7 @@ class ImagesSource:
         self._paths = paths
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         info = StreamInfo(rate=Fraction(1), frames=len(self._paths))
         folder = os.path.commonpath([p.parent for p in self._paths]) if self._paths else ""
         pixels = Pixels()
@@ -79,7 +79,7 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
             if frame is not None:
                 return frame, stream.sample_aspect_ratio
     except OSError as error:
-        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
+        raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
 
 

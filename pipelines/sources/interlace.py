@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,7 @@ class Interlace:
         self._mend = mend
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         for capture in self._source.frames(stop, watch):
             if not capture.interlaced:
                 yield capture

@@ -4,22 +4,22 @@ transport streams); over TCP, UDP, RTMP and SRT live streams."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import av
 import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.gate import shown
 from pipelines.packets import demuxed
-from pipelines.sources.address import shown
+from pipelines.sources.address import SCHEMES
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.file import timeline
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.source import Watch
 
-SCHEMES: tuple[str, ...] = ("http", "https", "tcp", "udp", "rtmp", "srt")
-REMOTE = {"protocol_whitelist": "http,https,tcp,tls,crypto,udp,rtmp,srt"}
+REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
 """A playlist from the network never reads a file of this machine."""
 
 
@@ -56,7 +56,7 @@ class Unopened:
     def __init__(self, error: SourceError) -> None:
         self._error = error
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         raise self._error
         yield
 
@@ -70,7 +70,7 @@ class NetworkSource:
         self._limits = limits or Limits()
         self._threads = 1 if live else threads
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         options = dict(REMOTE)
         if self.live:
             # Enough of a stream to see its size, no more: what is read while probing is old when it is decoded.

@@ -16,10 +16,12 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
+from pipelines.gate import shown
 from pipelines.sources import bounds
-from pipelines.sources.address import about, shown
+from pipelines.sources.address import SCHEMES, about
 from pipelines.sources.host import addresses
 from pipelines.sources.interrupt import interruptible
+from pipelines.tracks import watched_video
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
@@ -35,7 +37,7 @@ PERMANENT: dict[type[Exception], str] = {
     av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
     av.error.DemuxerNotFoundError: "the format is unknown",
 }
-AWAY = "; it may lead to other addresses by http(s), tcp, udp, rtmp or srt, never to files"
+AWAY = f"; it may lead to other addresses by {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}, never to files"
 DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 
@@ -58,7 +60,7 @@ def opened(
     file: Any = None,
     most_pixels: int = bounds.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open `address` (or the binary `file` that stands for it) and its best video stream; close both in this thread.
+    """Open `address` (or the binary `file` that stands for it) and the video stream that is watched; close both in this thread.
 
     :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
     """
@@ -82,9 +84,9 @@ def opened(
         except (OSError, av.error.FFmpegError, ValueError) as error:
             # An open that was interrupted by its time limit ends as invalid data, too.
             late = time.monotonic() - began_s >= limits.open_s
-            raise _explained(name, error, limits.open_s, late=late, remote=remote) from None
+            raise _explained(name, error, f"{limits.open_s:g} s (the open timeout)", late=late, remote=remote) from None
         try:
-            stream = best_video(container, name)
+            stream = _watched(container, name)
             _check_size(stream, name, most_pixels)
             yield container, stream
         except (av.error.FFmpegError, OSError) as error:
@@ -104,17 +106,12 @@ def _close(container: InputContainer) -> None:
     container.close()
 
 
-def best_video(container: InputContainer, name: str) -> VideoStream:
-    """The default video stream, else the largest; never an attached picture.
-
-    :raises SourceError: if there is none.
-    """
-    streams = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
-    streams = [s for s in streams if s.codec_context is not None]
-    if not streams:
+def _watched(container: InputContainer, name: str) -> VideoStream:
+    """:raises SourceError: if there is no video in it."""
+    stream = watched_video(container)
+    if stream is None:
         raise SourceError(f"no video stream in {name}; a video or picture is needed", permanent=True)
-    default = [s for s in streams if s.disposition & av.stream.Disposition.default]
-    return max(default or streams, key=lambda s: (s.width or 0) * (s.height or 0))
+    return stream
 
 
 def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
@@ -126,10 +123,13 @@ def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
         raise SourceError(f"cannot read {name}: {what}", permanent=True)
 
 
-def _explained(name: str, error: Exception, limit_s: float, *, late: bool, remote: bool) -> SourceError:
-    """One line about an error of FFmpeg. Its own text is not used: it quotes the address, password and all."""
+def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: bool) -> SourceError:
+    """One line about an error of FFmpeg, whose own text is not used: it quotes the address, password and all.
+
+    limit: the one that was passed, if time was the reason.
+    """
     if late or isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
-        return SourceError(f"{name}: nothing came within {limit_s:g} s")
+        return SourceError(f"{name}: nothing came within {limit}")
     for kind, text in PERMANENT.items():
         if isinstance(error, kind):
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
@@ -149,4 +149,4 @@ def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) ->
     """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
     if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
-    return _explained(name, error, limit_s, late=False, remote=remote)
+    return _explained(name, error, f"{limit_s:g} s (the read timeout)", late=False, remote=remote)

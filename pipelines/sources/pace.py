@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from pipelines.frame import Capture
+from pipelines.frame import DEFAULT_RATE, Capture
 from pipelines.sources.source import Source, Watch
 
 
@@ -18,7 +18,7 @@ class Loop:
         self.live = source.live
         self._source = source
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         session = 0
         while not stop.is_set():
             empty = True
@@ -43,11 +43,11 @@ class Realtime:
         self._source = source
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         start_s: float | None = None
         session, due_s = 0, 0.0
         for capture in self._source.frames(stop, watch):
-            period_s = float(1 / (capture.info.rate or 25))
+            period_s = float(1 / (capture.info.rate or DEFAULT_RATE))
             if start_s is None or capture.session != session:
                 start_s = self._clock() if start_s is None else start_s + due_s + period_s
                 session, due_s = capture.session, 0.0

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pipelines.errors import SourceError
-from pipelines.sources.address import shown
+from pipelines.errors import SourceError, reason
+from pipelines.gate import shown
 
 HLS, CONCAT = b"#EXTM3U", b"ffconcat version"
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|subfile,")
@@ -42,7 +42,7 @@ def check_playlist(path: Path, depth: int = DEPTH) -> None:
             elif head.startswith(CONCAT):
                 _check_concat(path, file)
     except OSError as error:
-        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}", permanent=True) from None
+        raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
 
 
 def _check_hls(path: Path, file: BinaryIO, depth: int) -> None:

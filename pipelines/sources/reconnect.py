@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
 from pipelines.errors import SourceError
@@ -44,7 +44,7 @@ class Reconnect:
         self._clock = clock
         self._chance = chance
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         session, failures, ever = 0, 0, False
         last_s = self._clock()
         while not stop.is_set():

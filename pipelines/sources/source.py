@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass, fields
 from typing import Protocol
 
@@ -58,10 +58,11 @@ class Source(Protocol):
     live: bool
     """Whether frames age: a camera, or a file that is paced as one."""
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         """Open, yield every picture in presentation order, close. Everything happens in the calling thread.
 
-        Returns at the end of the data or soon after `stop` is set.
+        Returns at the end of the data or soon after `stop` is set. Whoever leaves before closes it, in the thread that ran
+        it: container and decoder are let go there, and in no other thread.
 
         :raises SourceError: if it cannot be opened or breaks off.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -44,17 +44,21 @@ class SyntheticSource:
 
     live = True
 
-    def __init__(self, spec: Synthetic, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, spec: Synthetic, clock: Callable[[], float] = time.monotonic, *, start_s: float | None = None
+    ) -> None:
+        """start_s: when the first frame is due (None: at once)."""
         self._spec = spec
         self._clock = clock
+        self._start_s = start_s
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         spec = self._spec
         period_s = 1 / spec.fps
         rate = Fraction(spec.fps).limit_denominator(1001)
         info = StreamInfo(time_base=Fraction(1, 90000), rate=rate)
         u, v = (np.full(((spec.height + 1) // 2, (spec.width + 1) // 2), 128, np.uint8) for _ in range(2))
-        start_s, index = self._clock(), 0
+        start_s, index = self._clock() if self._start_s is None else self._start_s, 0
         while not stop.wait(max(start_s + index * period_s - self._clock(), 0.0)):
             arrived_s = self._clock()
             y = np.full((spec.height, spec.width), FIRST + index % LEVELS, np.uint8)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from pipelines.frame import StreamInfo
+from pipelines.frame import DEFAULT_RATE, StreamInfo
 
 JUMP_S = 10.0
 """A step ahead of more than this is a broken clock in a format without an index: a stream's clock was set, or two
 recordings were joined. In a file with an index it is a long still picture."""
-DEFAULT_RATE = Fraction(25)
 LATE_STEP = Fraction(1, 100)
 """Of a period: by so much time rises for a picture that comes too late. Where a key picture is missing, decoders hand those
 of the next group out before those of the last one; a period for each would let the clock run ahead for good."""

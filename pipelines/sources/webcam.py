@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from pipelines.errors import SourceError
@@ -25,7 +25,7 @@ class WebcamSource:
         self._device = device
         self._limits = limits or Limits()
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         check_device(self._device)
         options = {"fflags": "nobuffer"}
         with opened(str(self._device), stop=stop, limits=self._limits, options=options, format="v4l2") as (

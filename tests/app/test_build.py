@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app import build
 from app.build import Load
 from app.config import Settings
 from app.plan import Kind, StreamPlan
@@ -45,3 +46,15 @@ def test_only_files_alone_may_take_their_time() -> None:
     assert not _load(["file"], realtime=True).bulk
     assert not _load(["file", "rtsp"]).bulk
     assert not _load(["network"]).bulk
+
+
+@pytest.mark.parametrize(
+    ("at_once", "settings", "threads"),
+    [(1, {}, 8), (2, {}, 4), (3, {}, 2), (20, {}, 1), (1, {"stride": 25}, 1), (1, {"max_fps": 1.0}, 1)],
+)
+def test_cores_are_shared_by_encoders_unless_frames_come_slowly(
+    at_once: int, settings: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread more than one holds a frame back: of a frame a second, whatever the source's rate, that would be seconds."""
+    monkeypatch.setattr(build, "cores", lambda: 8)
+    assert build.encoders(at_once, Settings(**settings)) == threads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.build import places
 from app.choose import engine, likeness
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.store import ModelFacts
@@ -44,3 +45,18 @@ def test_likeness_where_nothing_is_sure() -> None:
     flat = np.zeros((2, 10), np.float32)
     flat[:, 0] = 0.1
     assert likeness(flat, -flat)[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("threads", "single_ms", "side_by_side"),
+    [(2, 6.0, 2), (2, 25.0, 2), (2, 26.0, 1), (8, 6.0, 8), (8, 50.0, 4), (8, 60.0, 2), (8, 500.0, 1), (2, None, 1)],
+)
+def test_batches_run_side_by_side_as_far_as_one_thread_is_fast_enough(
+    threads: int, single_ms: float | None, side_by_side: int
+) -> None:
+    """Half of 50 ms for a single frame: 60 ms on one thread are 30 on two, which is too slow, and 15 on four."""
+    assert places(threads, single_ms, 50.0) == side_by_side
+
+
+def test_where_nobody_waits_there_is_a_place_for_each_thread() -> None:
+    assert [places(n, None, None) for n in (1, 2, 8, 64)] == [1, 2, 8, 8]

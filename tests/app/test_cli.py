@@ -235,14 +235,3 @@ def test_doctor_says_what_does_not_answer() -> None:
     refused = watchline("doctor", "rtsp://127.0.0.1:1/cam").out.splitlines()[-1]
     assert refused.count("rtsp://127.0.0.1:1/cam") == 1
     assert "64x64, 25 fps" in done.out
-
-
-def test_bench(place: Path) -> None:
-    numbered(place / "num.mp4")
-    done = watchline("bench", "num.mp4", "--model", "probe", "--json")
-    result = json.loads(done.out)
-    assert done.code == 0
-    assert result["streams"]["num"]["shown"] == 100
-    assert set(result["parts_cpu_ms"]) == {"decode", "preprocess", "model"}
-    assert result["share_of_limit"] > 0
-    assert "100 frames, " in watchline("bench", "num.mp4", "--model", "probe").out

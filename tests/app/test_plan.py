@@ -10,6 +10,7 @@ import pytest
 from app.config import Settings
 from app.plan import plan
 from pipelines.errors import UsageError
+from pipelines.sources.address import RTSP, SCHEMES
 
 SECRET = "geheim"
 
@@ -157,6 +158,15 @@ class TestRefused:
         (place / "cams.txt").write_text(text.format(SECRET) + "\n")
         assert text[0] == " " or f"write '{meant}'" in refused("cams.txt")
 
+    @pytest.mark.parametrize("scheme", RTSP + SCHEMES)
+    def test_every_scheme_that_is_known_is_named_and_known_when_mistyped(
+        self, scheme: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.plan.speaks", lambda scheme: True)
+        assert streams(f"{scheme}://cam/x/y")[0][1] == ("rtsp" if scheme in RTSP else "network")
+        assert f"{scheme}://" in refused("foo://cam/x")
+        assert f"write '{scheme}://cam'" in refused(f"{scheme}:/cam")
+
     def test_a_protocol_that_ffmpeg_was_built_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("app.plan.speaks", lambda scheme: scheme != "srt")
         assert "without srt://" in refused(f"srt://u:{SECRET}@cam/x")
@@ -168,6 +178,9 @@ class TestRefused:
     def test_a_file_that_is_there_is_no_address(self, place: Path) -> None:
         (place / "u:p@cam.mp4").touch()
         assert [s[1] for s in streams("u:p@cam.mp4")] == ["file"]
+        (place / "folder/u:p@cam.mp4").touch()
+        (place / "folder/cams.txt").write_text("u:p@cam.mp4\n")
+        assert [s[1:] for s in streams("folder/cams.txt")] == [("file", "folder/u:p@cam.mp4")]
 
     def test_percent_encoded_they_are_fine(self) -> None:
         assert streams("rtsp://u:p%40s%23s%3Aw%2F%25%5E!@cam/x")[0][0] == "cam-x"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import PROBE, environ
-from tests.media import numbered
+from tests.command import PROBE, environ, read_lines
+from tests.media import lumas, numbered
 
 AT = """
 import os, signal, sys
@@ -49,6 +49,30 @@ elif moment == "warm-up":
         assert stopped.wait(30)
         return warm(self, *args)
     work.Work.stop, ProbeEngine.open = stop_and_say, slow
+elif moment == "drawing":
+    from pipelines.render.overlay import Overlay
+    def broken(*args):
+        os.kill(os.getpid(), number)
+        raise ZeroDivisionError("the drawing broke")
+    Overlay.render = broken
+elif moment == "hanging":
+    import threading
+    from pipelines.render.overlay import Overlay
+    from pipelines.sinks.video import VideoFile
+    show, render, nobody, held = VideoFile.show, Overlay.render, threading.Event(), threading.Event()
+    def hold(self, frame, picture):
+        if frame.stream == "held":
+            with self._lock:
+                held.set()
+                nobody.wait()
+        show(self, frame, picture)
+    def hang(self, frame, *args):
+        if (frame.stream, frame.index) == ("hung", 100):
+            assert held.wait(30)
+            os.kill(os.getpid(), number)
+            nobody.wait()
+        return render(self, frame, *args)
+    VideoFile.show, Overlay.render = hold, hang
 elif moment == "twice":
     from app import build
     def noisy(*args, **named):
@@ -94,6 +118,27 @@ def test_while_the_report_is_written(place: Path) -> None:
     done = signalled("report", signal.SIGINT, "run", "num.mp4", *PROBE, "-q", "--report", "r.json")
     assert (done.returncode, done.stderr) == (130, "")
     assert (place / "r.json").stat().st_size > 0
+
+
+def test_a_fault_of_the_program_is_said_all_the_same(place: Path) -> None:
+    numbered(place / "num.mp4", frames=5)
+    done = signalled("drawing", signal.SIGTERM, "run", "num.mp4", *PROBE, "-o", "out.mp4", "--report", "/dev/full")
+    assert done.returncode == 143
+    assert "the drawing broke (ZeroDivisionError in thread lane:num)" in done.stderr
+    assert "cannot write the report to '/dev/full'" in done.stderr
+
+
+def test_an_output_that_a_hanging_thread_holds_keeps_no_other_from_being_finished(place: Path) -> None:
+    (place / "out").mkdir()
+    numbered(place / "held.mp4", frames=200)
+    numbered(place / "hung.mp4", frames=200)
+    args = ("run", "held.mp4", "hung.mp4", *PROBE, "-o", "out", "--jsonl", "out.jsonl")
+    done = signalled("hanging", signal.SIGTERM, *args)
+    assert done.returncode == 143, done.stderr
+    assert "still running after 2.5 s" in done.stderr
+    lines = read_lines(place / "out.jsonl")
+    assert [k["frame"] for k in lines if k["stream"] == "hung"] == list(range(100))
+    assert len(list(lumas(place / "out/hung.mp4"))) == 100
 
 
 def test_while_the_model_warms_up(place: Path) -> None:

@@ -460,7 +460,7 @@ def test_c60_a_fifo_that_nobody_writes(tmp_path: Path) -> None:
     assert 1 <= time.monotonic() - began_s < 2
     assert ran.done.code == 2
     (line,) = ran.done.errors()
-    assert "fifo.mp4: nothing came within 1 s" in line
+    assert "fifo.mp4: nothing came within 1 s (the open timeout)" in line
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["r.json"]
 
 
@@ -490,7 +490,7 @@ def test_c60_a_fifo_whose_writer_falls_silent_is_no_end(base: Path, tmp_path: Pa
     with _fed(pipe, whole), Player(FileSource(pipe, limits=Limits(5, 0.5))) as player:
         player.until_ended()
     assert isinstance(player.error, SourceError)
-    assert "nothing came within 0.5 s" in str(player.error)
+    assert "nothing came within 0.5 s (the read timeout)" in str(player.error)
     assert len(player.captures) >= 98
 
 

@@ -73,7 +73,8 @@ def simulate(
     settle_s: float = 2.0,
 ) -> Outcome:
     """Live streams of random phase on one device. `noise` multiplies the time of each batch, `stage_s` is the time of
-    staging a frame. The first `settle_s` are not counted."""
+    staging a frame. The first `settle_s` are not counted. Batches that run side by side end in the order in which they began,
+    as the completion thread waits for them."""
     chance = random.Random(seed)
     clock = ManualClock()
     scheduler = DynamicBatchScheduler(shape, options or SchedulerOptions(), clock)
@@ -85,7 +86,8 @@ def simulate(
         outcome.served[name] = 0
         heapq.heappush(events, (start + chance.random() / fps, next(order), "due", (name, 0)))
     wakes: set[float] = set()
-    free_s = start
+    places_s = [start] * (options or SchedulerOptions()).parallel
+    last_s = start
 
     def counted(arrived_s: float) -> bool:
         return start + settle_s <= arrived_s <= start + seconds - 1
@@ -109,8 +111,11 @@ def simulate(
             took = shape.table[len(batch)].median_s * noise(chance)
             staged = len(batch) * stage_s
             scheduler.staged(len(batch), staged)
-            free_s = max(free_s, clock.now + staged) + took
-            heapq.heappush(events, (free_s, next(order), "done", (batch, took)))
+            places_s[0] = max(places_s[0], clock.now + staged) + took
+            last_s = max(last_s, places_s[0])
+            places_s.sort()
+            heapq.heappush(events, (last_s, next(order), "done", (batch, took)))
+            heapq.heappush(events, (clock.now + staged, next(order), "staged", None))
         else:
             wake = scheduler.decide().wake_s
             if wake is not None and wake not in wakes:

@@ -152,6 +152,13 @@ def test_weights_that_cannot_be_downloaded_are_said_plainly(
     assert "lite0" in text
 
 
+def test_weights_that_came_and_do_not_fit_are_no_failed_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would look for a fault of the program, or of a library, in the network."""
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *args, **how: {})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        find("resnet18").load()
+
+
 # .pt: checkpoints.
 
 

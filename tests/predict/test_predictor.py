@@ -102,6 +102,45 @@ class _Endless:
         return self.slots[0]
 
 
+def test_batches_of_cameras_run_side_by_side_on_an_engine_that_can(gate: Held) -> None:
+    """The second one starts at once, and not when the first, of 10 s, nearly ends."""
+    slow = Profile({1: Timing(10.0, 10.0)}, 1)
+    side_by_side = SchedulerOptions(budget_s=60.0, max_batch=1, slots=3, parallel=2)
+    engine = LateEngine(gate)
+    with _predictor(engine, options=PredictorOptions(profile=slow, scheduler=side_by_side)) as predictor:
+        for name in "abc":
+            predictor.open(name, live=True)
+        futures = [f for name, luma in zip("abc", (10, 20, 30), strict=True) for f in _submit(predictor, [luma], name)]
+        engine.until_started(2)
+        gate.until_waiting()
+        assert engine.starts == 2, "the third waits for the end of one of them"
+        gate.open()
+        assert [_said(f) for f in futures] == [10, 20, 30]
+
+
+def test_a_size_is_warmed_in_each_place_that_it_may_run_in() -> None:
+    class Counting(LateEngine):
+        """Notes how many batches of each size were begun before the first of them was waited for."""
+
+        def __init__(self) -> None:
+            super().__init__(sizes=(1, 2))
+            self.begun: list[int] = []
+            self.together: dict[int, int] = {}
+
+        def start(self, slot: Any, n: int) -> None:
+            self.begun.append(n)
+            super().start(slot, n)
+
+        def wait(self, slot: Any, n: int) -> Any:
+            self.together[n] = max(self.together.get(n, 0), self.begun.count(n))
+            self.begun.clear()
+            return super().wait(slot, n)
+
+    engine = Counting()
+    with _predictor(engine, options=PredictorOptions(scheduler=SchedulerOptions(max_batch=2, slots=3, parallel=2))):
+        assert engine.together == {1: 2, 2: 2}
+
+
 def test_no_more_batches_are_on_the_device_than_there_are_slots(gate: Held) -> None:
     engine = LateEngine(gate)
     with _predictor(engine, options=FULL) as predictor:
@@ -338,7 +377,7 @@ KNOWN = {b: Timing(0.001 * b, 0.001 * b) for b in (1, 2)} | {4: Timing(0.002, 0.
 def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alone() -> None:
     """On every slot but the one that is staged meanwhile; before it, one of 1 shows whether the answers are probabilities."""
     engine = LateEngine(sizes=(1, 2, 4))
-    scheduler = SchedulerOptions(max_batch=4, slots=3)
+    scheduler = SchedulerOptions(max_batch=4, slots=3, parallel=2)
     with _predictor(engine, options=PredictorOptions(known=KNOWN, bulk=True, scheduler=scheduler)) as predictor:
         assert engine.starts == 1 + 2
         assert predictor.profile.table == KNOWN
@@ -348,7 +387,7 @@ def test_where_nobody_waits_for_a_frame_a_second_start_warms_the_best_batch_alon
 
 def test_batches_that_run_side_by_side_are_measured_side_by_side() -> None:
     engine = LateEngine()
-    scheduler = SchedulerOptions(max_batch=1, slots=3)
+    scheduler = SchedulerOptions(max_batch=1, slots=3, parallel=2)
     with _predictor(engine, options=PredictorOptions(bulk=True, scheduler=scheduler)):
         assert engine.starts % 2 == 1, "all but the look at the answers run in pairs"
         assert engine.starts >= 1 + 2 * 3, "one pair warms, two at least are measured"

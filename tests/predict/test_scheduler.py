@@ -701,10 +701,10 @@ class _Seen(threading.Condition):
 
 
 def _watched(house: House) -> tuple[_Seen, _Seen]:
-    """The scheduler's conditions "room" and "work"."""
+    """The conditions "room" of the file f, and "work"."""
     s = house.scheduler
     room, work = _Seen(s._lock), _Seen(s._lock)  # type: ignore[arg-type]
-    s._room, s._work = room, work
+    s._rooms["f"], s._work = room, work
     return room, work
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.profile import Profile
 from tests.predict.simulation import profile, simulate
 
@@ -96,3 +97,15 @@ def test_cameras_of_which_few_send_are_not_kept_waiting_for_each_other() -> None
     outcome = simulate(3, profile(*GPU), 6)
     assert outcome.goodput() == 1
     assert outcome.quantile(0.99) <= 0.025
+
+
+def test_two_places_serve_twice_as_many_streams() -> None:
+    """6 ms a frame: 6.7 streams of 25 fps in one place, 13.3 in two."""
+    line = (0.0003, 0.006)
+    assert simulate(6, profile(*line), 10).goodput() >= 0.99
+    both = SchedulerOptions(slots=3, parallel=2)
+    assert simulate(12, profile(*line), 10, options=both).goodput() >= 0.99
+    over = simulate(26, profile(*line), 10, options=both)
+    assert len(over.ages_s) / over.captured >= 0.9 * 13.3 / 26
+    assert over.quantile(0.99) <= 0.050 + profile(*line).median(max(over.sizes))
+    assert over.jain() >= 0.98

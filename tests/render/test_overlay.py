@@ -10,6 +10,7 @@ from pipelines.frame import Picture, Prediction
 from pipelines.render.canvas import to_yuv
 from pipelines.render.layout import panel_layout
 from pipelines.render.overlay import Overlay, OverlayStyle, media_time, percent
+from tests.render.test_pool import count_allocations
 
 from .samples import BARE, EMPTY, FIVE, flat, frame, noise, prediction
 
@@ -277,7 +278,8 @@ def test_a_style_out_of_range_is_refused(wrong: dict[str, float]) -> None:
 # --- nothing grows
 
 
-def test_after_warm_up_no_planes_are_allocated_and_no_cache_grows() -> None:
+def test_after_warm_up_no_planes_are_allocated_and_no_cache_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated = count_allocations(monkeypatch)
     overlay, picture = Overlay(), noise(320, 240)
     in_flight = [overlay.render(frame(picture), FIVE) for _ in range(3)]
 
@@ -287,11 +289,11 @@ def test_after_warm_up_no_planes_are_allocated_and_no_cache_grows() -> None:
 
     for index in range(20):
         show(index)
-    planes, masks = overlay._pool.allocated, overlay._painter.cached
+    masks = len(overlay._painter._masks)
     for index in range(20, 600):
         show(index)
-    assert overlay._pool.allocated == planes == 4
-    assert overlay._painter.cached == masks
+    assert len(allocated) == 4
+    assert len(overlay._painter._masks) == masks
 
 
 def test_a_picture_that_is_kept_keeps_its_content() -> None:

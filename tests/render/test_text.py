@@ -156,11 +156,10 @@ def test_the_cache_is_bounded_in_number_and_bytes() -> None:
     for index in range(400):
         painter.mask(f"class {index}", 17)
         painter.number_width("x" * (index % 90), 17, 400)
-    masks, held = painter.cached
-    assert masks <= 50
-    assert held <= 100_000
+    assert len(painter._masks) <= 50
+    assert sum(mask.nbytes for mask in painter._masks.values()) <= 100_000
     painter.mask("W" * 300, 90)
-    assert painter.cached[0] == 1
+    assert len(painter._masks) == 1
 
 
 def test_a_mask_is_drawn_once_and_cannot_be_written() -> None:

@@ -147,6 +147,21 @@ class TestOutputs:
         log.close()
         log.close()
 
+    @pytest.mark.parametrize("lines", [0, 3])
+    def test_a_line_after_the_close_changes_nothing(self, lines: int, tmp_path: Path) -> None:
+        """The window ends frames, and a lane that hung wakes, when the log is closed: what is in it must stay."""
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+        for k in range(lines):
+            log.write(ok(frame(k)))
+        log.close()
+        log.write(ok(frame(lines)))
+        log.close()
+        assert log.written == lines
+        kept = path.read_text().splitlines() if path.exists() else []
+        assert [strict(line)["frame"] for line in kept] == list(range(lines))
+        assert path.exists() == bool(lines)
+
     def test_lines_reach_the_file_while_frames_come(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Who watches the file must not wait for a buffer to fill."""
         now = [100.0]

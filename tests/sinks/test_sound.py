@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +16,13 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 
 from pipelines.frame import StreamInfo
 from pipelines.sinks.sound import first_picture_s
 from pipelines.sinks.video import VideoFile, VideoOptions
+from pipelines.sources.file import FileSource
+from pipelines.sources.source import Unheard
 from tests.media import numbered
 from tests.sinks.feed import frame, numbers, packets, picture, play, replay, times
 
@@ -169,6 +174,38 @@ def test_a_recording_cut_in_the_middle_counts_from_its_first_whole_picture(tmp_p
     assert times(path)[0] == 0
     tail = packets(given)[-len(packets(path)) :]
     assert float(tail[0][0] - first) == pytest.approx(float(packets(path)[0][0]), abs=1e-4)
+
+
+@pytest.mark.parametrize(("suffix", "default"), [(".mp4", True), (".mkv", True), (".mkv", False), (".ts", False)])
+def test_of_several_videos_the_one_that_is_watched_counts(tmp_path: Path, clip: Path, suffix: str, default: bool) -> None:
+    """All are the default, or none is: the larger one is watched, which begins a second after the sound and the other one."""
+    larger = numbered(tmp_path / "larger.mp4", frames=50, size=(128, 96))
+    given = tmp_path / f"two{suffix}"
+    with av.open(str(clip)) as one, av.open(str(larger)) as two, av.open(str(given), "w") as new:
+        tracks = {s: new.add_stream_from_template(s, opaque=True) for s in (*one.streams, *two.streams)}
+        for track in tracks.values():
+            track.disposition = Disposition.default if default else Disposition(0)
+        both = [p for p in one.demux() if p.size]
+        for packet in two.demux():
+            if packet.pts is not None and packet.dts is not None:
+                packet.pts, packet.dts = (t + round(1 / packet.time_base) for t in (packet.pts, packet.dts))
+                both.append(packet)
+        for packet in sorted(both, key=lambda p: (p.dts or 0) * p.time_base):
+            packet.stream = tracks[packet.stream]
+            new.mux(packet)
+    sink = VideoFile(tmp_path / "o.mp4")
+    with closing(FileSource(given).frames(threading.Event(), Unheard())) as captures:
+        for number, capture in enumerate(captures):
+            assert capture.picture.y.shape == (96, 128)
+            sink.show(frame(number, capture.pts_s, capture.info), capture.picture)
+    sink.close(True)
+    with av.open(str(given)) as container:
+        image = next(container.decode(container.streams.video[1]))
+        assert image.pts is not None
+        first_s = image.pts * image.time_base
+    before, after = packets(given), packets(tmp_path / "o.mp4")
+    assert -0.1 <= after[0][0] < 0
+    assert float(before[-len(after)][0] - first_s) == pytest.approx(float(after[0][0]), abs=0.0011)
 
 
 @pytest.mark.parametrize("complete", [True, False])

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from pipelines.errors import UsageError
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
-from pipelines.sinks.window import Window, WindowEvent, require_display
+from pipelines.sinks.display import require_display
+from pipelines.sinks.window import Window, WindowEvent
 from tests.media import grey
 
 PATIENCE_S = 5.0

@@ -170,7 +170,7 @@ def first(source: Source, count: int) -> list[Capture]:
     try:
         return list(islice(captures, count))
     finally:
-        captures.close()  # type: ignore[attr-defined]
+        captures.close()
 
 
 def numbers(captures: list[Capture], step: int = 2) -> list[int]:

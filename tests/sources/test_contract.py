@@ -19,6 +19,7 @@ from pipelines.sources.file import FileSource
 from pipelines.sources.images import ImagesSource
 from pipelines.sources.network import NetworkSource
 from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.player import Player as ClipPlayer
 from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import FIRST, Synthetic, SyntheticSource
@@ -72,6 +73,7 @@ LOCAL: dict[str, Made] = {
     "images": lambda clips, _: Case(lambda: ImagesSource(sorted((clips / "num").iterdir())), live=False, timed=False, count=5),
     "synthetic": lambda *_: Case(lambda: SyntheticSource(Synthetic(64, 64, 50)), live=True, step=1),
     "realtime": lambda clips, _: Case(lambda: Realtime(FileSource(clips / "num.mp4")), live=True),
+    "player": lambda clips, _: Case(lambda: ClipPlayer(clips / "num.mp4"), live=True),
     "loop": lambda clips, _: Case(lambda: Loop(FileSource(clips / "b.mkv")), live=False, count=120, restarts=True),
     "http": _http,
     "tcp": _tcp,
@@ -96,7 +98,7 @@ def _played(case: Case) -> Played:
     for capture in islice(frames, case.count):
         captures.append(capture)
         seen.append(capture.picture.y.copy())
-    frames.close()  # type: ignore[attr-defined]
+    frames.close()
     return Played(case, captures, seen)
 
 
@@ -200,7 +202,7 @@ def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
         elif how == "dropped":
             del frames
         else:
-            frames.close()  # type: ignore[attr-defined]
+            frames.close()
     assert descriptors() == before
 
 
@@ -211,7 +213,7 @@ def test_a_camera_is_let_go_in_the_thread_that_had_it(server: RtspServer, reader
     frames = source.frames(threading.Event(), Ears())
     next(frames)
     assert descriptors() > before
-    frames.close()  # type: ignore[attr-defined]
+    frames.close()
     assert descriptors() == before
 
 

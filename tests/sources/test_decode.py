@@ -347,7 +347,7 @@ def test_silence_is_measured_from_the_last_picture_and_by_any_packet(tmp_path: P
             yield packet
 
     captures: list[Capture] = []
-    with pytest.raises(SourceError, match=r"no picture for 0.5 s"):
+    with pytest.raises(SourceError, match=r"no picture for 0.5 s \(the read timeout\)"):
         captures.extend(_decode(clip, packets=packets, silence_s=0.5, clock=lambda: now[0]))
     assert captures
     assert 0.5 < now[0] - captures[-1].decoded_s < 0.65
@@ -364,7 +364,7 @@ def test_what_a_demuxer_gives_out_when_its_read_was_broken_off_is_not_shown(tmp_
             yield packet
 
     captures: list[Capture] = []
-    with pytest.raises(SourceError, match=r"nothing came within 0.5 s"):
+    with pytest.raises(SourceError, match=r"nothing came within 0.5 s \(the read timeout\)"):
         captures.extend(_decode(clip, packets=packets, silence_s=0.5, clock=lambda: now[0]))
     assert numbers(captures) == list(range(10))
 
@@ -463,4 +463,5 @@ def test_pictures_are_gone_with_their_last_reference(tmp_path: Path) -> None:
 
 
 def _pictures() -> int:
-    return sum(isinstance(one, av.VideoFrame) for one in gc.get_objects())
+    # Not isinstance: torch, if another test has imported it, keeps objects that complain when they are asked for their class.
+    return sum(type(one) is av.VideoFrame for one in gc.get_objects())

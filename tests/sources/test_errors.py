@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.sources.address import shown
+from pipelines.gate import shown
 from pipelines.sources.file import FileSource, check_file
 from pipelines.sources.images import ImagesSource
 from pipelines.sources.network import NetworkSource, has_end, speaks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class Script:
     def __call__(self) -> Script:
         return self
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         pictures, error = next(self._left)
         self.open += 1
         self.opened += 1
@@ -162,7 +162,7 @@ class Keeping:
 
     live = True
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         held = Held()
         yield Capture(Picture(*grey(16, (2, 2))), 0.0, 0.0, 0.0, StreamInfo())
         try:
@@ -180,7 +180,7 @@ def test_what_a_session_held_is_gone_when_the_next_one_opens() -> None:
         for _ in range(5):
             next(captures)
             assert len(ALIVE) == 1
-        captures.close()  # type: ignore[attr-defined]
+        captures.close()
     finally:
         gc.enable()
 
@@ -198,13 +198,13 @@ def test_closing_early_closes_the_session() -> None:
     frames = Reconnect(script).frames(clock, Ears())
     next(frames)
     assert script.open == 1
-    frames.close()  # type: ignore[attr-defined]
+    frames.close()
     assert script.open == 0
 
 
 def test_a_fault_of_the_program_is_no_outage() -> None:
     class Broken(Script):
-        def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+        def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
             raise ZeroDivisionError("x")
 
     clock = Clock()

@@ -38,16 +38,16 @@ class OpenVinoEngine:
     device = "cpu"
 
     def __init__(
-        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, *, streams: int = 1
+        self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, parallel: int = 1
     ) -> None:
-        """cache: a folder for compiled models. batch: the only size that the model takes. streams: batches that run at once,
+        """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches that run at once,
         each on its share of the threads."""
         self.precision = precision
         self.classes = 0
         self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
-        self._streams = streams
+        self.parallel = parallel
         self._cache = cache
         self._compiled: Any = None
 
@@ -70,12 +70,12 @@ class OpenVinoEngine:
 
     def _properties(self) -> dict[str, Any]:
         # With one stream over all threads a batch ends as early as it can. Threads of a stream wait for each other after
-        # every layer, and for the one that a decoder has pushed aside: where nobody waits for a single batch, streams of
-        # one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
+        # every layer, and for the one that a decoder has pushed aside: where one thread is fast enough for a batch, streams
+        # of one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
         # stated: OpenVINO takes bf16 by itself where the CPU has it.
         return {
-            "PERFORMANCE_HINT": "LATENCY" if self._streams == 1 else "THROUGHPUT",
-            "NUM_STREAMS": self._streams,
+            "PERFORMANCE_HINT": "LATENCY" if self.parallel == 1 else "THROUGHPUT",
+            "NUM_STREAMS": self.parallel,
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[self.precision],
             "ENABLE_CPU_PINNING": False,

@@ -9,11 +9,15 @@ class Nonsense(ValueError):
     """The bits end too early, or say what no stream may say."""
 
 
-class Bits:
-    """The bits of the beginning of a NAL unit, without the octets that keep start codes out of it."""
+def unescaped(nal: bytes) -> bytes:
+    """A NAL unit without the octets that keep start codes out of it."""
+    return nal.replace(b"\0\0\3", b"\0\0")
 
-    def __init__(self, nal: bytes) -> None:
-        data = nal.replace(b"\0\0\3", b"\0\0")
+
+class Bits:
+    """The bits of unescaped octets, from the first one on."""
+
+    def __init__(self, data: bytes) -> None:
         self._value = int.from_bytes(data, "big")
         self._left = 8 * len(data)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.sources.coded.bits import Bits, Nonsense
-from pipelines.sources.coded.packets import h264_packets
+from pipelines.sources.coded.bits import Bits, Nonsense, unescaped
+from pipelines.sources.coded.framing import h264_framing
+from pipelines.sources.coded.nal import H264Nal as Nal
 from pipelines.sources.coded.seen import NOTHING, Seen, Wave
-from pipelines.sources.rtp.nal import recovery_point
+from pipelines.sources.coded.sei import recovery_point
 
-SLICE, PARTITION_A, IDR, SEI, SPS, PPS = 1, 2, 5, 6, 7, 8
 WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 134, 135, 138, 139)
 """Profiles whose parameter sets describe the chroma and hold scaling lists (7.3.2.1.1)."""
 P, B, I, SP, SI = range(5)  # noqa: E741 - the standard's names
@@ -52,7 +52,7 @@ class H264Numbers:
     """Looks at the frame_num of each packet's first slice. Streams whose encoder may leave numbers out say nothing."""
 
     def __init__(self) -> None:
-        self._packets = h264_packets(None)
+        self._framing = h264_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
         self._last: int | None = None
@@ -63,39 +63,39 @@ class H264Numbers:
         """Such pictures so far: this count never begins anew."""
 
     def configure(self, extradata: bytes | None) -> None:
-        self._packets = h264_packets(extradata)
-        for nal in self._packets.parameter_sets:
+        self._framing = h264_framing(extradata)
+        for nal in self._framing.parameter_sets:
             self._parameters(nal)
 
     def look(self, data: bytes) -> Seen:
         recovery: int | None = None
-        for nal in self._packets.nals(data):
+        for nal in self._framing.nals(data):
             kind = nal[0] & 31 if nal else 0
-            if kind in (SLICE, PARTITION_A, IDR):
+            if kind in (Nal.SLICE, Nal.PARTITION_A, Nal.IDR):
                 try:
                     return self._slice(nal, recovery)
                 except (Nonsense, KeyError):
                     return NOTHING
-            if kind in (SPS, PPS):
+            if kind in (Nal.SPS, Nal.PPS):
                 self._parameters(nal)
-            elif kind == SEI and recovery is None:
+            elif kind == Nal.SEI and recovery is None:
                 recovery = recovery_point(nal[1:])
         return NOTHING
 
     def _parameters(self, nal: bytes) -> None:
         kind = nal[0] & 31 if nal else 0
         try:
-            if kind == SPS:
-                number, sequence = _sequence_set(Bits(nal[1:]))
+            if kind == Nal.SPS:
+                number, sequence = _sequence_set(Bits(unescaped(nal[1:])))
                 self._sequences[number] = sequence
-            elif kind == PPS:
-                number, picture = _picture_set(Bits(nal[1:]))
+            elif kind == Nal.PPS:
+                number, picture = _picture_set(Bits(unescaped(nal[1:])))
                 self._pictures[number] = picture
         except Nonsense:
             return
 
     def _slice(self, nal: bytes, recovery: int | None) -> Seen:
-        bits = Bits(nal[1:HEADER])
+        bits = Bits(unescaped(nal[1:HEADER]))
         begins = bits.ue() == 0
         bits.ue()
         sequence = self._sequences[self._pictures[bits.ue(255)].sequence]
@@ -103,7 +103,7 @@ class H264Numbers:
             bits.u(2)
         number = bits.u(sequence.frame_num_bits)
         whole = begins and (sequence.frames_only or not bits.u(1))
-        key = nal[0] & 31 == IDR
+        key = nal[0] & 31 == Nal.IDR
         missing = not key and not sequence.gaps_allowed and self._gap(number, 1 << sequence.frame_num_bits, whole)
         count = self._count + (key or number != self._last)
         if nal[0] & 0x60:
@@ -190,8 +190,8 @@ def _operations(nal: bytes, sequences: dict[int, SequenceSet], pictures: dict[in
 
     :raises Nonsense: if its header cannot be read.
     """
-    key = nal[0] & 31 == IDR
-    bits = Bits(nal[1:])
+    key = nal[0] & 31 == Nal.IDR
+    bits = Bits(unescaped(nal[1:]))
     bits.ue()
     kind = bits.ue(9) % 5
     picture = pictures[bits.ue(255)]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.sources.coded.bits import Bits, Nonsense, signed
-from pipelines.sources.coded.packets import h265_packets
+from pipelines.sources.coded.bits import Bits, Nonsense, signed, unescaped
+from pipelines.sources.coded.framing import h265_framing
+from pipelines.sources.coded.nal import H265Nal as Nal
 from pipelines.sources.coded.seen import NOTHING, Seen, Wave
-from pipelines.sources.rtp.nal import recovery_point
+from pipelines.sources.coded.sei import recovery_point
 
-RASL = (8, 9)
-BLA, IDR, IRAP = range(16, 19), (19, 20), range(16, 24)
 NO_ANCHOR = (*range(0, 15, 2), 7, 9)
 """Pictures on which none of their own layer leans, and those that lead a key picture: counts are not told from them."""
-SPS, PPS, END, SEI = 33, 34, 36, 39
 END_OF_SEQUENCE = (b"\0\0\1\x48\1", b"\0\0\0\2\x48\1")
 """The NAL unit, which is a header only, behind a start code or its length."""
 MOST_SETS = 64
@@ -57,7 +55,7 @@ class H265Numbers:
     """Keeps the order counts of the pictures that are there, as a decoder would, and looks for those that should be."""
 
     def __init__(self) -> None:
-        self._packets = h265_packets(None)
+        self._framing = h265_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
         self._there: set[int] = set()
@@ -69,8 +67,8 @@ class H265Numbers:
         self._wave = Wave()
 
     def configure(self, extradata: bytes | None) -> None:
-        self._packets = h265_packets(extradata)
-        for nal in self._packets.parameter_sets:
+        self._framing = h265_framing(extradata)
+        for nal in self._framing.parameter_sets:
             self._parameters(nal)
 
     def look(self, data: bytes) -> Seen:
@@ -85,17 +83,17 @@ class H265Numbers:
 
     def _picture(self, data: bytes) -> Seen:
         recovery: int | None = None
-        for nal in self._packets.nals(data):
+        for nal in self._framing.nals(data):
             if len(nal) < 2 or nal[0] & 1 or nal[1] >> 3:
                 continue  # of another layer
             kind = nal[0] >> 1 & 63
             if kind < 32:
                 return self._slice(nal, kind, recovery)
-            if kind in (SPS, PPS):
+            if kind in (Nal.SPS, Nal.PPS):
                 self._parameters(nal)
-            elif kind == END:
+            elif kind == Nal.END_OF_SEQUENCE:
                 self._fresh = True
-            elif kind == SEI and recovery is None:
+            elif kind == Nal.SEI and recovery is None:
                 code = recovery_point(nal[2:])
                 recovery = None if code is None else signed(code)
         return NOTHING
@@ -103,20 +101,20 @@ class H265Numbers:
     def _parameters(self, nal: bytes) -> None:
         kind = nal[0] >> 1 & 63 if len(nal) > 2 else 0
         try:
-            if kind == SPS:
-                number, sequence = _sequence_set(Bits(nal[2:]))
+            if kind == Nal.SPS:
+                number, sequence = _sequence_set(Bits(unescaped(nal[2:])))
                 self._sequences[number] = sequence
-            elif kind == PPS:
-                number, picture = _picture_set(Bits(nal[2:]))
+            elif kind == Nal.PPS:
+                number, picture = _picture_set(Bits(unescaped(nal[2:])))
                 self._pictures[number] = picture
         except (Nonsense, IndexError):
             return
 
     def _slice(self, nal: bytes, kind: int, recovery: int | None) -> Seen:
-        bits = Bits(nal[2:HEADER])
+        bits = Bits(unescaped(nal[2:HEADER]))
         if not bits.u(1):
             return NOTHING  # not the first of its picture
-        if kind in IRAP:
+        if kind in Nal.IRAP:
             bits.u(1)
         picture = self._pictures[bits.ue(63)]
         sequence = self._sequences[picture.sequence]
@@ -126,20 +124,20 @@ class H265Numbers:
             bits.u(1)
         if sequence.separate_planes:
             bits.u(2)
-        alone = kind in IDR or kind in BLA or (kind in IRAP and self._fresh)
-        order = 0 if kind in IDR else self._order(bits.u(sequence.order_bits), sequence.order_bits, alone)
-        if kind in IRAP:
+        alone = kind in Nal.IDR or kind in Nal.BLA or (kind in Nal.IRAP and self._fresh)
+        order = 0 if kind in Nal.IDR else self._order(bits.u(sequence.order_bits), sequence.order_bits, alone)
+        if kind in Nal.IRAP:
             self._leading_lost = alone
         self._fresh = False
-        if kind in RASL and self._leading_lost:
+        if kind in Nal.RASL and self._leading_lost:
             return NOTHING
         if alone:
             self._there.clear()
-        missing = False if kind in IDR else self._missing(bits, sequence, order, alone)
+        missing = False if kind in Nal.IDR else self._missing(bits, sequence, order, alone)
         self._there.add(order)
         if nal[1] & 7 == 1 and kind not in NO_ANCHOR:
             self._anchor = order
-        return self._wave.seen(order, missing=missing, key=kind in IRAP, recovery=recovery)
+        return self._wave.seen(order, missing=missing, key=kind in Nal.IRAP, recovery=recovery)
 
     def _order(self, low: int, bits: int, alone: bool) -> int:
         """The order count of a picture whose lowest bits are given (8.3.1)."""

@@ -7,7 +7,7 @@ their units end where the timestamp changes, one frame period later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from typing import Literal
 
 from pipelines.sources.rtp.nal import SLICE, TRAILING, NalUnits
@@ -44,7 +44,7 @@ class AccessUnits:
         self._marked = NO_TIMESTAMP
         """The timestamp of the last unit that a marker closed, as long as nothing else came."""
 
-    def push(self, item: Ordered) -> Items[AccessUnit]:
+    def push(self, item: Ordered) -> Sequence[AccessUnit]:
         """The units that are known to be at their end now, in the order in which they were sent."""
         packet = item.packet
         if not packet.payload:
@@ -72,19 +72,19 @@ class AccessUnits:
             return None
         return self._held.arrived_s + PROBATION_S
 
-    def due(self, now_s: float) -> Items[AccessUnit]:
+    def due(self, now_s: float) -> Sequence[AccessUnit]:
         """The held unit, if it has waited long enough by `now_s`."""
         wake_s = self.wake_s
         if wake_s is not None and now_s >= wake_s:
             self._release()
         return self._given()
 
-    def flush(self) -> Items[AccessUnit]:
+    def flush(self) -> Sequence[AccessUnit]:
         """What is left at the end of the session. What no marker and no other timestamp closed counts as damaged."""
         self._break(restarted=False)
         return self._given()
 
-    def _given(self) -> Items[AccessUnit]:
+    def _given(self) -> Sequence[AccessUnit]:
         out, self._out = self._out, []
         return out
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pipelines.sources.rtp.nal import KEY, PARAMETERS, SEI, SLICE, TRAILING, Fragments, recovery_point
+from pipelines.sources.coded.nal import H264Nal as Nal
+from pipelines.sources.coded.sei import recovery_point
+from pipelines.sources.rtp.nal import KEY, PARAMETERS, SEI, SLICE, TRAILING, Fragments
 
 STAP_A, STAP_B, MTAP16, MTAP24, FU_A, FU_B = range(24, 30)
 KINDS: Final = {
-    **dict.fromkeys((1, 2, 3, 4), SLICE),
-    5: SLICE | KEY,
-    6: SEI,
-    **dict.fromkeys((7, 8, 13, 15), PARAMETERS),
-    12: TRAILING,
+    **dict.fromkeys((Nal.SLICE, Nal.PARTITION_A, Nal.PARTITION_B, Nal.PARTITION_C), SLICE),
+    Nal.IDR: SLICE | KEY,
+    Nal.SEI: SEI,
+    **dict.fromkeys((Nal.SPS, Nal.PPS, Nal.SPS_EXTENSION, Nal.SUBSET_SPS), PARAMETERS),
+    Nal.FILLER: TRAILING,
 }
 BY_TYPE: Final = tuple(KINDS.get(kind, 0) for kind in range(32))
 

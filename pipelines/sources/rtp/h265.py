@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pipelines.sources.rtp.nal import KEY, LEADING, PARAMETERS, SEI, SLICE, TRAILING, Fragments, recovery_point
+from pipelines.sources.coded.nal import H265Nal as Nal
+from pipelines.sources.coded.sei import recovery_point
+from pipelines.sources.rtp.nal import KEY, LEADING, PARAMETERS, SEI, SLICE, TRAILING, Fragments
 
 AP, FU, PACI = 48, 49, 50
 KINDS: Final = {
-    **dict.fromkeys(range(8), SLICE),
-    **dict.fromkeys((8, 9), SLICE | LEADING),
-    **dict.fromkeys(range(16, 22), SLICE | KEY),
-    **dict.fromkeys((32, 33, 34), PARAMETERS),
-    39: SEI,
-    **dict.fromkeys((38, 40), TRAILING),
+    **dict.fromkeys(range(Nal.RASL[0]), SLICE),
+    **dict.fromkeys(Nal.RASL, SLICE | LEADING),
+    **dict.fromkeys((*Nal.BLA, *Nal.IDR, Nal.CRA), SLICE | KEY),
+    **dict.fromkeys((Nal.VPS, Nal.SPS, Nal.PPS), PARAMETERS),
+    Nal.SEI: SEI,
+    **dict.fromkeys((Nal.FILLER, Nal.SUFFIX_SEI), TRAILING),
 }
 BY_TYPE: Final = tuple(KINDS.get(kind, 0) for kind in range(64))
 

@@ -13,12 +13,6 @@ SLICE, KEY, LEADING, PARAMETERS, SEI, TRAILING = 1, 2, 4, 8, 16, 32
 before the key picture that it follows (RASL), a parameter set, supplemental information, something that comes behind
 the slices of its picture (filler, H.265's suffix messages). 0: anything else."""
 
-RECOVERY_POINT = 6
-MOST_MESSAGES = 32
-"""SEI messages looked through in one NAL unit."""
-SEI_LOOKED_AT = 4096
-"""Octets of one SEI NAL unit looked at. Encoders put the recovery point before their long texts."""
-
 
 class NalUnits(Protocol):
     """A depacketizer: payloads in order in, NAL units out. One thread; never raises, whatever the payload is."""
@@ -101,39 +95,3 @@ class Fragments:
         if at != len(payload):
             self.damaged = True
         return found
-
-
-def recovery_point(messages: bytes) -> int | None:
-    """The count in a recovery point SEI (H.264 D.1.8, H.265 D.2.8), None if there is none in `messages`.
-
-    H.264 codes it as ue(v), H.265 as se(v): nought is the same in both, and what is not nought is returned raw.
-    """
-    data = messages[:SEI_LOOKED_AT].replace(b"\0\0\3", b"\0\0")
-    at = 0
-    for _ in range(MOST_MESSAGES):
-        kind, at = _long(data, at)
-        size, at = _long(data, at)
-        if at + size > len(data) or size == 0:
-            return None
-        if kind == RECOVERY_POINT:
-            return _golomb(data[at : at + size])
-        at += size
-    return None
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A number as SEI headers have it, octets of 255 and one more, and where it ends."""
-    value = 0
-    while at < len(data) and data[at] == 255:
-        value += 255
-        at += 1
-    return (value + data[at], at + 1) if at < len(data) else (value, at)
-
-
-def _golomb(data: bytes) -> int | None:
-    """The first Exp-Golomb code (H.264 9.1)."""
-    bits = "".join(f"{octet:08b}" for octet in data[:8])
-    zeros = bits.find("1")
-    if zeros < 0 or 2 * zeros + 1 > len(bits):
-        return None
-    return int(bits[zeros : 2 * zeros + 1], 2) - 1

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtp.rtcp import ReportBlock, SenderReport, receiver_report
-from pipelines.sources.rtp.sequence import Sequence
+from pipelines.sources.rtp.sequence import PacketOrder
 
-CLOCK_HZ = 90_000
-"""Of H.264 and H.265 (RFC 6184, 8.2.1; RFC 7798, 7.1)."""
 STALE_S = 60_000
 """The delay field holds 65535 s: a report older than this counts as none."""
 
@@ -15,11 +13,13 @@ STALE_S = 60_000
 class Reception:
     """Makes the receiver reports of one track. One thread, the one that pushes into `sequence`.
 
+    :param clock_rate: of the timestamps, ticks a second.
     :param ssrc: our own, 32 bits, chosen at random by the caller.
     """
 
-    def __init__(self, sequence: Sequence, *, ssrc: int, cname: str) -> None:
+    def __init__(self, sequence: PacketOrder, clock_rate: int, *, ssrc: int, cname: str) -> None:
         self._sequence = sequence
+        self._clock_rate = clock_rate
         self._ssrc = ssrc
         self._cname = cname
         self._jitter = 0.0
@@ -34,12 +34,12 @@ class Reception:
         """
         if not packet.marker:
             return
-        transit = packet.arrived_s * CLOCK_HZ - packet.timestamp
+        transit = packet.arrived_s * self._clock_rate - packet.timestamp
         if self._transit is not None:
             # Modulo the timestamp's wrap, to the nearer side.
             step = abs((transit - self._transit + 2**31) % 2**32 - 2**31)
             # More than a second is a clock that was set or a new numbering.
-            if step < CLOCK_HZ:
+            if step < self._clock_rate:
                 self._jitter += (step - self._jitter) / 16
         self._transit = transit
 

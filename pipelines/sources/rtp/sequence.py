@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pipelines.sources.rtp.packet import RtpPacket
@@ -28,7 +28,7 @@ class Ordered(NamedTuple):
     """A new numbering begins here: another SSRC, or numbers that jumped. Timestamps begin anew too. Implies `gap`."""
 
 
-class Sequence:
+class PacketOrder:
     """Puts the packets of one track in order. One thread.
 
     Over UDP a number that is skipped is waited for, by time and by count; with `window` 0 (TCP, which keeps the order)
@@ -74,7 +74,7 @@ class Sequence:
         waiting = len(self._held) + (self._stray is not None)
         return self.received - self.duplicated - self.late - waiting + self.lost
 
-    def push(self, packet: RtpPacket) -> Items[Ordered]:
+    def push(self, packet: RtpPacket) -> Sequence[Ordered]:
         """What can be handed on now that `packet` came; packets come in order of arrival."""
         self.received += 1
         following = self._next
@@ -92,7 +92,7 @@ class Sequence:
             return None
         return min(packet.arrived_s for packet in self._held.values()) + self._hold_s
 
-    def due(self, now_s: float) -> Items[Ordered]:
+    def due(self, now_s: float) -> Sequence[Ordered]:
         """The packets that have waited long enough by `now_s`, with what is missing before them given up."""
         out: list[Ordered] = []
         while (wake_s := self.wake_s) is not None and now_s >= wake_s:
@@ -100,7 +100,7 @@ class Sequence:
         self._usual = not self._held and self._stray is None
         return out
 
-    def flush(self) -> Items[Ordered]:
+    def flush(self) -> Sequence[Ordered]:
         """Everything that is held: nothing more will come."""
         return self.due(float("inf"))
 

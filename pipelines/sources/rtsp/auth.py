@@ -9,7 +9,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.sources.rtsp.url import Credentials, printable
+from pipelines.gate import one_line
+from pipelines.sources.rtsp.url import Credentials
 
 HASHES: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),
@@ -125,7 +126,7 @@ class Login:
         offered = challenges(headers)
         best = max(offered, key=lambda c: c.strength, default=None)
         if best is None or best.strength < 0:
-            self.unspoken = printable(", ".join(dict.fromkeys(c.scheme for c in offered))[:60])
+            self.unspoken = one_line(", ".join(dict.fromkeys(c.scheme for c in offered))[:60])
             return False
         if self._credentials is None:
             return False

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.sources.rtsp.waiting import ready
 
 RECEIVE_BYTES = 256 << 10
@@ -66,7 +66,7 @@ class Connection:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return self._view[:size]
         except OSError as error:
-            raise HungUp(f"the camera hung up ({error.strerror or type(error).__name__})") from None
+            raise HungUp(f"the camera hung up ({reason(error)})") from None
         if not size:
             raise HungUp("the camera hung up")
         if self._quick_ack is not None:

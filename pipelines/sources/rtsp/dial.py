@@ -7,11 +7,11 @@ import os
 import socket
 import ssl
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, reason
 from pipelines.sources.host import Resolved, addresses
 from pipelines.sources.rtsp.connection import Connection, HungUp
 from pipelines.sources.rtsp.url import Target
-from pipelines.sources.rtsp.waiting import Deadline, Stopped, ready
+from pipelines.sources.rtsp.waiting import Deadline, ready
 
 MAX_ADDRESSES = 8
 """Of one host that are tried."""
@@ -24,6 +24,7 @@ def connect(target: Target, deadline: Deadline, *, verify_tls: bool = True) -> C
     The resolver blocks as long as it does; all else ends with the deadline or the stop.
 
     :raises SourceError: if none answers; permanent for an unknown host and for a certificate that does not hold.
+    :raises Stopped: if the stop is set.
     """
     deadline.slice_s()
     found = addresses(target.host, target.port)[:MAX_ADDRESSES]
@@ -32,8 +33,6 @@ def connect(target: Target, deadline: Deadline, *, verify_tls: bool = True) -> C
         try:
             plain = _dialled(resolved, deadline.part(len(found) - k))
             break
-        except Stopped:
-            raise
         except SourceError as caught:
             error = caught
     else:
@@ -64,7 +63,7 @@ def _dialled(resolved: Resolved, deadline: Deadline) -> socket.socket:
         return one
     except OSError as error:
         one.close()
-        raise SourceError(error.strerror or type(error).__name__) from None
+        raise SourceError(reason(error)) from None
     except BaseException:
         one.close()
         raise

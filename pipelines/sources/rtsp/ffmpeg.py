@@ -11,14 +11,14 @@ import contextlib
 import logging
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import av.logging
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
+from pipelines.gate import shown
 from pipelines.packets import demuxed
-from pipelines.sources.address import shown
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.opening import opened
 from pipelines.sources.rtsp.dial import UNVERIFIED
@@ -41,7 +41,7 @@ class FfmpegRtsp:
         self._url = url
         self._options = options
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         limits = self._options.limits
         options = {
             "rtsp_transport": self._options.transport,

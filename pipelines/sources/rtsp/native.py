@@ -11,14 +11,14 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 
 import av
 
-from pipelines.errors import SourceError
-from pipelines.frame import CameraClock, Capture, StreamInfo
-from pipelines.sources.address import shown
+from pipelines.errors import SourceError, Stopped
+from pipelines.frame import DEFAULT_RATE, CameraClock, Capture, StreamInfo
+from pipelines.gate import shown
 from pipelines.sources.decode import PictureDecoder
 from pipelines.sources.rtp.access_units import AccessUnits
 from pipelines.sources.rtp.h264 import H264
@@ -26,16 +26,15 @@ from pipelines.sources.rtp.h265 import H265
 from pipelines.sources.rtp.packet import parse
 from pipelines.sources.rtp.reception import Reception
 from pipelines.sources.rtp.rtcp import Bye, SenderReport, parse_rtcp
-from pipelines.sources.rtp.sequence import WINDOW, Ordered, Sequence
+from pipelines.sources.rtp.sequence import WINDOW, Ordered, PacketOrder
 from pipelines.sources.rtp.timestamps import WRAP, Unwrapped
 from pipelines.sources.rtp.unit import AccessUnit
 from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.options import RtspOptions
 from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.sdp import Track
-from pipelines.sources.rtsp.waiting import Stopped
 from pipelines.sources.source import PacketCounts, Watch
-from pipelines.sources.timeline import DEFAULT_RATE, Timeline
+from pipelines.sources.timeline import Timeline
 
 ALONE_S = 2.0
 """A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of
@@ -55,7 +54,7 @@ class NativeRtsp:
         self._options = options
         self._clock = clock
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         try:
             with contextlib.suppress(_NothingCame):
                 yield from self._session(stop, watch, all_tracks=False)
@@ -102,9 +101,9 @@ class _Reader:
         self._clock = clock
         self._alone = alone
         self._track = track
-        self._sequence = Sequence(window=WINDOW if options.transport == "udp" else 0)
+        self._sequence = PacketOrder(window=WINDOW if options.transport == "udp" else 0)
         self._units = AccessUnits(H264() if track.codec == "h264" else H265())
-        self._reception = Reception(self._sequence, ssrc=secrets.randbits(32), cname="watchline")
+        self._reception = Reception(self._sequence, track.clock_rate, ssrc=secrets.randbits(32), cname="watchline")
         self._stamps = Unwrapped()
         self._camera = _CameraClock(track.clock_rate)
         self._decoder = self._make_decoder(track)
@@ -213,7 +212,7 @@ class _Reader:
         if now - self._decoder.last_s > silence_s:
             blocked = nothing and self._options.transport == "udp"
             hint = "; a firewall may hold the packets back: --rtsp-transport tcp gets around it" if blocked else ""
-            raise SourceError(f"{self._name}: no picture for {silence_s:g} s{hint}")
+            raise SourceError(f"{self._name}: no picture for {silence_s:g} s (the read timeout){hint}")
 
     def _tell(self) -> None:
         """What there is to say since the last time, of packets and of the camera's habits."""

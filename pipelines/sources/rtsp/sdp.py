@@ -12,8 +12,9 @@ from fractions import Fraction
 from typing import Literal
 
 from pipelines.errors import SourceError
+from pipelines.sources.coded.nal import H264Nal, H265Nal
 from pipelines.sources.rtsp.message import ProtocolError
-from pipelines.sources.rtsp.url import SCHEME, printable, visible, without_user
+from pipelines.sources.rtsp.url import SCHEME, escaped, without_user
 
 Codec = Literal["h264", "hevc"]
 CODECS: dict[str, Codec] = {"H264": "h264", "H265": "hevc", "HEVC": "hevc"}
@@ -21,8 +22,8 @@ STATIC = {26: "JPEG", 31: "H261", 32: "MPEG-1/2", 33: "MPEG-TS", 34: "H263"}
 """Payload types that need no rtpmap (RFC 3551, table 5)."""
 PROFILES = ("RTP/AVP", "RTP/AVPF", "RTP/AVP/TCP", "RTP/AVP/UDP", "RTP/AVPF/TCP", "RTP/AVPF/UDP")
 PARAMETERS = {"h264": ("sprop-parameter-sets",), "hevc": ("sprop-vps", "sprop-sps", "sprop-pps")}
-KINDS = {"h264": range(7, 9), "hevc": range(32, 35)}
-"""NAL unit types of parameter sets (H.264, table 7-1; H.265, table 7-1)."""
+KINDS = {"h264": (H264Nal.SPS, H264Nal.PPS), "hevc": (H265Nal.VPS, H265Nal.SPS, H265Nal.PPS)}
+"""NAL unit types of parameter sets."""
 START_CODE = b"\0\0\0\1"
 
 MAX_LINES = 2000
@@ -119,14 +120,14 @@ def join_control(base: str, control: str) -> str:
     if control in ("", "*"):
         return base
     if SCHEME.match(control) and "://" in control:
-        return visible(without_user(control))
+        return escaped(without_user(control))
     root, path = "/".join(base.split("/", 3)[:3]), base.split("/", 3)[3] if base.count("/") > 2 else ""
     folder = "/" + path.partition("?")[0].strip("/")
     if control.startswith("/") and folder != "/" and f"{control}/".startswith(f"{folder}/"):
-        return visible(root + control)  # an absolute path below the base's
+        return escaped(root + control)  # an absolute path below the base's
     if control.startswith("?"):
-        return visible(base + control)
-    return visible(base.rstrip("/") + "/" + control.lstrip("/"))
+        return escaped(base + control)
+    return escaped(base.rstrip("/") + "/" + control.lstrip("/"))
 
 
 def _sections(sdp: bytes) -> list[_Section]:
@@ -135,7 +136,7 @@ def _sections(sdp: bytes) -> list[_Section]:
         raise ProtocolError(f"the description has more than {MAX_LINES} lines, or one of more than {MAX_LINE >> 10} KiB")
     sections = [_Section()]
     for line in lines:
-        kind, _, value = printable(line).strip().partition("=")
+        kind, _, value = _blanked(line).strip().partition("=")
         if kind == "m":
             sections.append(_Section(value.strip()))
         elif kind == "c":
@@ -144,6 +145,11 @@ def _sections(sdp: bytes) -> list[_Section]:
             name, _, rest = value.partition(":")
             sections[-1].attributes.append((name.strip().lower(), rest.strip()))
     return sections
+
+
+def _blanked(line: str) -> str:
+    """Some cameras put tabs and worse between words."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else " " for c in line)
 
 
 def _track(session: _Section, section: _Section, media: list[_Section], aggregate: str) -> Track:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipelines.errors import SourceError
+from pipelines.gate import one_line
 from pipelines.sources.opening import REFUSED
 from pipelines.sources.rtsp.auth import Login
 from pipelines.sources.rtsp.datagrams import RECEIVE_BUFFER, Datagrams
@@ -16,7 +17,7 @@ from pipelines.sources.rtsp.dialogue import Dialogue, answers
 from pipelines.sources.rtsp.message import ProtocolError, Response
 from pipelines.sources.rtsp.sdp import Track, Unsupported, video_track
 from pipelines.sources.rtsp.transport import TIMEOUT_S, Setup, agreed
-from pipelines.sources.rtsp.url import Target, join, printable, visible, without_user
+from pipelines.sources.rtsp.url import Target, escaped, join, without_user
 from pipelines.sources.rtsp.waiting import Deadline
 
 Transport = Literal["tcp", "udp"]
@@ -124,7 +125,7 @@ class Handshake:
             raise ProtocolError("the camera's description of its stream is empty")
         # RFC 2326, C.1.1: what is named first counts.
         named = response.headers.get("Content-Base") or response.headers.get("Content-Location")
-        base = visible(without_user(join(uri, named))) if named else uri
+        base = escaped(without_user(join(uri, named))) if named else uri
         return video_track(response.body, base if base.lower().startswith(("rtsp://", "rtsps://")) else uri)
 
     def _set_up(self, control: str, *, needed: bool = True) -> None:
@@ -182,7 +183,7 @@ class Handshake:
             return SourceError(text, permanent=True, denied=True)
         if status in WORDS:
             return SourceError(WORDS[status], permanent=status in REFUSED, denied=status in (401, 403))
-        reason = printable(response.reason[:60])
+        reason = one_line(response.reason[:60])
         return SourceError(f"the camera answered {method} with {status} {reason}".rstrip())
 
     def _wrong_transport(self) -> SourceError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
@@ -23,7 +23,7 @@ class RtspSource:
         self._url = url
         self._options = options or RtspOptions()
 
-    def frames(self, stop: threading.Event, watch: Watch) -> Iterator[Capture]:
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         client = self._options.client
         if client != "ffmpeg":
             try:

@@ -8,7 +8,7 @@ from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from pipelines.errors import SourceError
-from pipelines.sources.address import shown
+from pipelines.gate import one_line, shown
 
 PORTS = {"rtsp": 554, "rtsps": 322}
 """RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""
@@ -55,12 +55,7 @@ class Target:
 def display(url: str) -> str:
     """What people see of a URL, whatever it holds."""
     # Cut when the password is out: its end may lie beyond the cut.
-    return printable(shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
-
-
-def printable(text: str) -> str:
-    """A server's text as it may stand on a terminal: with blanks for what would move the cursor."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    return one_line(shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
 
 
 def parse(url: str) -> Target:
@@ -85,7 +80,7 @@ def parse(url: str) -> Target:
     if port == 0:
         raise _malformed("the port is not within 1-65535")
     place = _ascii_host(host) + (f":{port}" if port else "")
-    uri = visible(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
+    uri = escaped(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
     # A zone (fe80::1%25eth0, RFC 6874) means something on this machine only.
     host = host.replace("%25", "%") if ":" in host else host
     return Target(scheme, host, port or PORTS[scheme], uri, _credentials(parts.netloc))  # type: ignore[arg-type]
@@ -100,7 +95,7 @@ def join(base: str, reference: str) -> str:
     return root + reference if reference.startswith("/") else base.rpartition("/")[0] + "/" + reference
 
 
-def visible(uri: str) -> str:
+def escaped(uri: str) -> str:
     """The URI with everything percent-encoded that would end it, or a line, in a request. What is encoded stays so."""
     return quote(uri, safe=VISIBLE)
 

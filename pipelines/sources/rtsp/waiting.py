@@ -8,18 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, Stopped
 
 SLICE_S = 0.05
 """The longest wait without a look at the stop."""
 
 
-class Stopped(SourceError):
-    """The stop was set: nobody waits for the reason."""
-
-
 class Deadline:
-    """Until when something must be done, by the client's clock, unless the stop comes first."""
+    """Until when a session must be open, by the client's clock, unless the stop comes first."""
 
     def __init__(self, limit_s: float, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -34,10 +30,10 @@ class Deadline:
         :raises SourceError: if the time is over.
         """
         if self._stop.is_set():
-            raise Stopped("stopped")
+            raise Stopped
         left_s = self._end_s - self._clock()
         if left_s <= 0:
-            raise SourceError(f"nothing came within {self._limit_s:g} s")
+            raise SourceError(f"nothing came within {self._limit_s:g} s (the open timeout)")
         return min(left_s, SLICE_S)
 
     def part(self, shares: int) -> Deadline:

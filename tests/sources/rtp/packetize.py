@@ -17,7 +17,7 @@ from pipelines.sources.rtp.access_units import AccessUnits
 from pipelines.sources.rtp.h264 import H264
 from pipelines.sources.rtp.h265 import H265
 from pipelines.sources.rtp.packet import RtpPacket
-from pipelines.sources.rtp.sequence import Sequence as InOrder
+from pipelines.sources.rtp.sequence import PacketOrder
 from pipelines.sources.rtp.unit import START, AccessUnit
 
 Codec = Literal["h264", "h265"]
@@ -187,7 +187,7 @@ class Reader:
     """Everything together: packets in order of arrival in, access units out."""
 
     def __init__(self, codec: Codec, window: int = 0) -> None:
-        self.sequence = InOrder(window=window)
+        self.sequence = PacketOrder(window=window)
         self.units = AccessUnits(H264() if codec == "h264" else H265())
         self.out: list[AccessUnit] = []
 

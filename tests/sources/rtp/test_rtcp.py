@@ -18,7 +18,7 @@ from pipelines.sources.rtp.rtcp import (
     parse_rtcp,
     receiver_report,
 )
-from pipelines.sources.rtp.sequence import Sequence
+from pipelines.sources.rtp.sequence import PacketOrder
 
 SSRC = 0xCAFE
 
@@ -107,11 +107,11 @@ class TestReception:
         return struct.unpack(">7I", reception.report(now_s)[4:32])
 
     def test_nothing_yet(self) -> None:
-        assert Reception(Sequence(), ssrc=1, cname="c").report(0.0) == receiver_report(1, "c")
+        assert Reception(PacketOrder(), 90_000, ssrc=1, cname="c").report(0.0) == receiver_report(1, "c")
 
     def test_loss_since_the_last_report_and_in_all(self) -> None:
-        sequence = Sequence(window=0)
-        reception = Reception(sequence, ssrc=1, cname="c")
+        sequence = PacketOrder(window=0)
+        reception = Reception(sequence, 90_000, ssrc=1, cname="c")
 
         def push(*numbers: int) -> None:
             for number in numbers:
@@ -126,8 +126,8 @@ class TestReception:
         assert self._fields(reception, 0.0) == (1, SSRC, 3, 0x10007, 0, 0, 0)
 
     def test_the_senders_report_is_answered(self) -> None:
-        sequence = Sequence()
-        reception = Reception(sequence, ssrc=1, cname="c")
+        sequence = PacketOrder()
+        reception = Reception(sequence, 90_000, ssrc=1, cname="c")
         sequence.push(RtpPacket(0, 0, False, 96, SSRC, b"", 0.0))
         reception.sender_report(SenderReport(SSRC + 1, 1 << 32, 0), 9.0)
         assert self._fields(reception, 10.0)[5:] == (0, 0)
@@ -135,14 +135,15 @@ class TestReception:
         assert self._fields(reception, 11.5)[5:] == (0x22223333, 0x18000)
         assert self._fields(reception, 100_000.0)[5:] == (0, 0)
 
+    @pytest.mark.parametrize("clock_rate", [90_000, 1000, 1_000_000])
     @pytest.mark.parametrize("swing_s", [0.0, 0.002])
-    def test_jitter(self, swing_s: float) -> None:
+    def test_jitter(self, swing_s: float, clock_rate: int) -> None:
         """Arrivals that swing by s seconds around the timestamps have a jitter of 2s, over the wrap of the timestamps too."""
-        sequence = Sequence()
-        reception = Reception(sequence, ssrc=1, cname="c")
+        sequence = PacketOrder()
+        reception = Reception(sequence, clock_rate, ssrc=1, cname="c")
         for k in range(400):
-            stamp = (2**32 - 100 * 3600 + 3600 * k) & 0xFFFFFFFF
+            stamp = (2**32 + (k - 100) * clock_rate // 25) & 0xFFFFFFFF
             packet = RtpPacket(k, stamp, True, 96, SSRC, b"", 5000 + 0.04 * k + swing_s * (-1) ** k)
             sequence.push(packet)
             reception.arrived(packet)
-        assert self._fields(reception, 0.0)[4] == pytest.approx(2 * swing_s * 90_000, abs=1)
+        assert self._fields(reception, 0.0)[4] == pytest.approx(2 * swing_s * clock_rate, abs=1)

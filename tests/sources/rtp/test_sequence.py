@@ -7,14 +7,14 @@ import random
 import pytest
 
 from pipelines.sources.rtp.packet import RtpPacket
-from pipelines.sources.rtp.sequence import HOLD_S, MAX_DROPOUT, MAX_MISORDER, WINDOW, Ordered, Sequence
+from pipelines.sources.rtp.sequence import HOLD_S, MAX_DROPOUT, MAX_MISORDER, WINDOW, Ordered, PacketOrder
 
 
 def packet(number: int, arrived_s: float = 0.0, ssrc: int = 1) -> RtpPacket:
     return RtpPacket(number & 0xFFFF, 0, False, 96, ssrc, b"x", arrived_s)
 
 
-def run(sequence: Sequence, *numbers: int, arrived_s: float = 0.0, ssrc: int = 1) -> list[tuple[int, bool]]:
+def run(sequence: PacketOrder, *numbers: int, arrived_s: float = 0.0, ssrc: int = 1) -> list[tuple[int, bool]]:
     return [told(item) for number in numbers for item in sequence.push(packet(number, arrived_s, ssrc))]
 
 
@@ -22,12 +22,12 @@ def told(item: Ordered) -> tuple[int, bool]:
     return item.packet.sequence, item.gap
 
 
-def counters(sequence: Sequence) -> tuple[int, int, int, int, int]:
+def counters(sequence: PacketOrder) -> tuple[int, int, int, int, int]:
     return sequence.received, sequence.lost, sequence.reordered, sequence.duplicated, sequence.late
 
 
-def started(window: int = WINDOW, first: int = 0) -> Sequence:
-    sequence = Sequence(window=window)
+def started(window: int = WINDOW, first: int = 0) -> PacketOrder:
+    sequence = PacketOrder(window=window)
     assert run(sequence, first) == [(first & 0xFFFF, True)]
     return sequence
 
@@ -178,7 +178,7 @@ class TestUdp:
                 delay_s = chance.choice([0.0, 0.0, 0.0, 0.004, 0.015, 0.05])
                 arrivals.append((0.001 * (number - first) + delay_s, number))
         arrivals.sort()
-        sequence = Sequence()
+        sequence = PacketOrder()
         items = [item for arrived_s, number in arrivals for item in sequence.push(packet(number, arrived_s))]
         items += sequence.flush()
         extended = [first]
@@ -193,7 +193,7 @@ class TestUdp:
 
     def test_any_numbers(self) -> None:
         chance = random.Random(3)
-        sequence, now_s, out = Sequence(), 0.0, 0
+        sequence, now_s, out = PacketOrder(), 0.0, 0
         for _ in range(30_000):
             now_s += chance.choice([0.0, 0.001, 0.03])
             number = chance.choice([chance.randrange(65536), chance.randrange(60)])

@@ -12,13 +12,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, Stopped
 from pipelines.sources.opening import Limits
 from pipelines.sources.rtsp.client import REDIRECTS, RtspClient
 from pipelines.sources.rtsp.message import ProtocolError
 from pipelines.sources.rtsp.sdp import Unsupported
 from pipelines.sources.rtsp.session import Transport
-from pipelines.sources.rtsp.waiting import Stopped
 from tests.servers.peers import FullBacklog, SilentPeer
 from tests.servers.scripted import HANG_UP, SDP, Asked, Reply, Script, Scripted, camera, frame, reply
 from tests.sources.rtsp.clients import SECRET, Clock, Stopping, nothing_open, received  # noqa: F401 - a fixture

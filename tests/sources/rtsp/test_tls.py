@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, Stopped
 from pipelines.sources.opening import Limits
 from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.ffmpeg import FfmpegRtsp
 from pipelines.sources.rtsp.options import RtspOptions
-from pipelines.sources.rtsp.waiting import Stopped
 from tests.servers.certificates import self_signed, server_context
 from tests.servers.peers import SilentPeer
 from tests.servers.scripted import Scripted, camera, frame, reply

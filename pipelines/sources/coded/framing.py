@@ -12,7 +12,7 @@ MOST_NALS = 64
 """NAL units of a packet that are looked at: the first slice is one of the first."""
 
 
-class Packets:
+class NalFraming:
     """How the packets of one stream hold their NAL units, and the parameter sets that came before all packets."""
 
     def __init__(self, length_size: int, parameter_sets: list[bytes]) -> None:
@@ -26,27 +26,27 @@ class Packets:
         return islice(found, MOST_NALS)
 
 
-def h264_packets(extradata: bytes | None) -> Packets:
+def h264_framing(extradata: bytes | None) -> NalFraming:
     """By the avcC box (ISO 14496-15, 5.3.3.1), or by parameter sets with start codes."""
     if not extradata or extradata[0] != 1 or len(extradata) < 7:
-        return Packets(0, list(_behind_start_codes(extradata or b"")))
+        return NalFraming(0, list(_behind_start_codes(extradata or b"")))
     sets: list[bytes] = []
     count, at = extradata[5] & 31, 6
     for _ in range(2):
         at = _take(extradata, at, count, sets)
         count, at = (extradata[at], at + 1) if at < len(extradata) else (0, at)
-    return Packets((extradata[4] & 3) + 1, sets)
+    return NalFraming((extradata[4] & 3) + 1, sets)
 
 
-def h265_packets(extradata: bytes | None) -> Packets:
+def h265_framing(extradata: bytes | None) -> NalFraming:
     """By the hvcC box (ISO 14496-15, 8.3.3.1), or by parameter sets with start codes."""
     if not extradata or len(extradata) < 23 or extradata.startswith((b"\0\0\1", b"\0\0\0\1")):
-        return Packets(0, list(_behind_start_codes(extradata or b"")))
+        return NalFraming(0, list(_behind_start_codes(extradata or b"")))
     sets: list[bytes] = []
     at = 23
     for _ in range(extradata[22]):
         at = _take(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"), sets)
-    return Packets((extradata[21] & 3) + 1, sets)
+    return NalFraming((extradata[21] & 3) + 1, sets)
 
 
 def _take(data: bytes, at: int, count: int, sets: list[bytes]) -> int:

@@ -21,7 +21,7 @@ NEW: Final = "new_extradata"
 """Side data of a packet: the container describes the stream anew."""
 
 
-class Look:
+class PacketInspector:
     """Looks at the packets of one stream. Of codecs that number nothing there is nothing to say."""
 
     def __init__(self, context: VideoCodecContext) -> None:
