@@ -206,8 +206,8 @@ class Server:
 
 
 def _wait(event: threading.Event) -> None:
-    """Until it is set. Not in one go: a signal that the kernel gave to another thread, as after the machine was suspended, wakes
-    nobody, and handlers run here."""
+    """Until it is set. Not in one go: a signal that the kernel gave to another thread, as it may after the machine was
+    suspended, wakes nobody, and handlers run here."""
     while not event.wait(LOOK_S):
         pass
 

@@ -96,6 +96,8 @@ def test_a_stop_while_the_model_is_loaded() -> None:
 def test_a_signal_may_come_to_any_thread() -> None:
     """The kernel chooses which; Python's handlers run in the main thread only, which must look now and then."""
     with serving(*PROBE) as process:
+        for k in range(50):  # by then the main thread has nothing left to do but to wait
+            assert post(process.url, grey(k)).label == str(k)
         threads = sorted(int(k.name) for k in Path(f"/proc/{process.popen.pid}/task").iterdir())
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.tgkill(process.popen.pid, threads[1], int(signal.SIGTERM)) == 0
