@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
-        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
+        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "serve": _serve, "classify": _classify,
     }  # fmt: skip
     try:
         return table[command](flags, terminal)
@@ -137,3 +138,24 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
 
     made = settings({"sources": (sample,), **flags}, None)
     return concurrency.bench(made, terminal.results, seconds=seconds, as_json=as_json)
+
+
+def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.serve.options import ServeOptions
+    from app.serve.serve import serve
+
+    own = {f.name: flags[f.name] for f in fields(ServeOptions) if f.name in flags}
+    options = ServeOptions(**own)
+    rest = {name: value for name, value in flags.items() if name not in own}
+    batches = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
+    return serve(settings(rest | batches, None, sourceless=True), options, terminal)
+
+
+def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.classify import classify
+
+    terminal.results.require("classify")
+    pictures, as_json = flags.pop("pictures"), flags.pop("json", False)
+    url, token_env = flags.pop("url", None), flags.pop("token_env", None)
+    wanted = settings(flags, None, sourceless=True)
+    return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)

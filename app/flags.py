@@ -18,6 +18,13 @@ EXIT_CODES = """exit codes:
   130  stopped by Ctrl-C (SIGINT), outputs finished
   143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
 
+CLASSIFY_CODES = """exit codes:
+  0    done
+  1    a picture could not be classified; the others were
+  2    the command was wrong, or nothing could be classified
+  130  stopped by Ctrl-C (SIGINT)
+  143  stopped by SIGTERM"""
+
 SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp(s)://, http(s)://, tcp://, udp://, rtmp://,
 srt:// where FFmpeg has it (see doctor), a device number or /dev/videoN, a list of sources (.streams or .txt, one a line),
 or synthetic:WxH@FPS"""
@@ -73,6 +80,8 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("sources", nargs="*", metavar="SOURCE", default=argparse.SUPPRESS, help="sources to reach")
     _camera_flags(doctor)
     _bench(_command(commands, "bench", "measure what this machine reaches, and print it beside its limit", EXIT_CODES))
+    _serve(_command(commands, "serve", "answer classification requests over HTTP", EXIT_CODES))
+    _classify(_command(commands, "classify", "print the labels of pictures", CLASSIFY_CODES))
     return top
 
 
@@ -102,6 +111,34 @@ def _bench(bench: argparse.ArgumentParser) -> None:
         each.add_argument("--json", action="store_true", help="print JSON instead of a table")
         _model_flags(each)
         _talk_flags(each)
+
+
+def _serve(serve: argparse.ArgumentParser) -> None:
+    number = {"type": int, "metavar": "N"}
+    where = serve.add_argument_group("where, and for whom")
+    where.add_argument("--host", **_absent(metavar="ADDRESS", help="(127.0.0.1: this machine only)"))
+    where.add_argument("--port", **_absent(**number, help="(8000); 0 takes a free one"))
+    where.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the token requests must show"))
+    where.add_argument("--no-auth", **_absent(action="store_true", help="other machines may ask without a token"))
+    how = serve.add_argument_group("how requests are worked on")
+    how.add_argument("--workers", **_absent(**number, help="worker processes (1)"))
+    how.add_argument("--batching", **_absent(choices=("dynamic", "fixed"), help="by deadlines, or full batches (dynamic)"))
+    how.add_argument("--max-batch", **_absent(**number, help="largest batch (16)"))
+    how.add_argument("--max-wait-ms", **_absent(type=float, metavar="MS", help="wait at most so long for a full batch (5)"))
+    how.add_argument("--queue-depth", **_absent(**number, help="batches that may wait (3 for each worker)"))
+    how.add_argument("--request-timeout", **_absent(type=float, metavar="S", help="deadline where a request has none (5)"))
+    how.add_argument("--max-upload-mb", **_absent(type=float, metavar="MB", help="largest body (16)"))
+    _model_flags(serve)
+    _talk_flags(serve)
+
+
+def _classify(classify: argparse.ArgumentParser) -> None:
+    classify.add_argument("pictures", nargs="+", metavar="PICTURE", help="a JPEG, PNG, WebP or GIF file; - is standard input")
+    classify.add_argument("--url", **_absent(metavar="URL", help="ask this service; without it the model is loaded here"))
+    classify.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the service's token"))
+    classify.add_argument("--json", **_absent(action="store_true", help="print one JSON object a picture"))
+    _model_flags(classify)
+    _talk_flags(classify)
 
 
 def _command(commands: Any, name: str, help: str, epilog: str) -> argparse.ArgumentParser:
