@@ -14,6 +14,7 @@ from typing import Any, cast
 from app import choose
 from app.config import Settings
 from app.cores import cores, share
+from app.likeness import figures, forced
 from app.machine import resident_mb
 from app.plan import StreamPlan
 from pipelines.errors import SourceError, UsageError
@@ -30,7 +31,7 @@ from pipelines.predict.pool import Pool, PoolOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.requests import Batching
-from pipelines.predict.store import ModelStore, Stored
+from pipelines.predict.store import Calibrated, ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
@@ -217,7 +218,8 @@ def _chosen(settings: Settings, workers: int, *, stills: bool, apart: bool) -> C
 def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *, stills: bool, apart: bool) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
-    devices = choose.devices(settings.device, workers)
+    int8 = settings.precision == "int8"
+    devices = choose.devices("cpu" if int8 else settings.device, workers)
     torch_precision = "fp32" if settings.precision == "auto" else settings.precision
     if devices[0] != "cpu" or settings.engine == "torch":
         if settings.engine == "openvino":
@@ -225,19 +227,22 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, *
         network = name.load()
         make = _named(name, torch_precision, network.batch) if apart else _torch(network, torch_precision)
         why = f"torch {torch_precision} on {devices[0]}" + ("" if settings.engine == "torch" else ": there is a GPU")
-        return Chosen(make, _rgb(network.input, settings), devices, why, labels or network.names)
+        return Chosen(make, rgb(network.input, settings), devices, why, labels or network.names)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=stills)
     if engine == "openvino":
-        compiled = stored.folder / "compiled"
-        make = lambda device, threads: OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch)  # noqa: E731
+        kept = choose.calibrated(stored, settings.model) if int8 else stored
+        if isinstance(kept, Calibrated):
+            why += f"; {figures(kept.record())}{forced(kept.record())}"
+        compiled = kept.folder / "compiled"
+        make = lambda device, threads: OpenVinoEngine(kept.model, precision, threads, compiled, facts.batch)  # noqa: E731
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
-    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+    return Chosen(make, rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
-def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
+def rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
     return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
 
 

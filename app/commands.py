@@ -40,7 +40,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
-        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
+        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "calibrate": _calibrate,
     }  # fmt: skip
     try:
         return table[command](flags, terminal)
@@ -117,3 +117,11 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
     frames, as_json = flags.pop("frames"), flags.pop("json")
     terminal.results.require("bench")
     return bench(settings({"sources": sources, "max_frames": frames, **flags}, None), terminal.results, as_json=as_json)
+
+
+def _calibrate(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.calibrate import calibrate
+
+    terminal.results.require("calibrate")
+    force = flags.pop("force")
+    return calibrate(settings({"precision": "int8", **flags}, None), terminal, force=force)

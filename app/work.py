@@ -105,6 +105,10 @@ class Work:
     def _work(self) -> None:
         stills = all(s.kind == "images" for s in self.streams)
         events = PredictorEvents(self.monitor.batch, self.stop)
+        if self._settings.precision == "int8":
+            from app.calibrate import ensure
+
+            ensure(self._settings, self.streams, self._stop)
         self._model = model = build.make_model(self._settings, events, stills=stills)
         if self._stop.is_set():
             return
