@@ -109,7 +109,7 @@ def calibrated(stored: Stored, model: str) -> Calibrated:
 
 def uncalibrated(model: str) -> UsageError:
     """What is said where int8 was asked for, and there is nothing to make it from."""
-    why = f"the model {model!r} has not been calibrated on this machine, and only files are calibrated from by the way"
+    why = f"the model {model!r} has not been calibrated on this machine, and only a run on files begins with that"
     return UsageError(f"--precision int8: {why}; run: {calibrating(model)}")
 
 
@@ -174,8 +174,14 @@ def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> 
     (1 if there are none), and the mean cosine."""
     sure = softmax(exact).max(axis=1) > SURE_P
     same = exact.argmax(axis=1) == other.argmax(axis=1)
+    return float(same[sure].mean()) if sure.any() else 1.0, float(cosines(exact, other).mean())
+
+
+def cosines(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Of each frame's logits; 0 where one of the two are all 0."""
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
-    return float(same[sure].mean()) if sure.any() else 1.0, float(((exact * other).sum(axis=1) / norms).mean())
+    found: npt.NDArray[np.float32] = (exact * other).sum(axis=1) / np.where(norms == 0, 1, norms)
+    return found
 
 
 def alike(agreement: float, cosine: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.choose import MEAN_COSINE, SURE_AGREEMENT, SURE_P, alike, likeness
+from app.choose import MEAN_COSINE, SURE_AGREEMENT, SURE_P, alike, cosines, likeness
 from app.cores import cores
 from app.machine import machine, version
 from pipelines.errors import Stopped
@@ -54,14 +54,13 @@ def compared(
 
 def _alike(exact: Logits, other: Logits) -> dict[str, Any]:
     agreement, cosine = likeness(exact, other)
-    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
     return {
         "frames": len(exact),
         "sure_frames": int((softmax(exact).max(axis=1) > SURE_P).sum()),
         "agreement": round(float((exact.argmax(axis=1) == other.argmax(axis=1)).mean()), 4),
         "sure_agreement": round(agreement, 4),
         "cosine": round(cosine, 5),
-        "least_cosine": round(float(((exact * other).sum(axis=1) / norms).min()), 5),
+        "least_cosine": round(float(cosines(exact, other).min()), 5),
         "passed": alike(agreement, cosine),
     }
 
@@ -110,9 +109,12 @@ def _size_mb(model: Path) -> float:
 
 def figures(record: Mapping[str, Any]) -> str:
     """The record in one line."""
+    sure = f"{_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
+    if not record["sure_frames"]:
+        sure = "none of which fp32 is sure"
     return (
         f"on {record['frames']} frames that did not calibrate it, int8 agrees with fp32 in "
-        f"{_percent(record['agreement'])} %, in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones, mean cosine {record['cosine']:.4f}"
+        f"{_percent(record['agreement'])} %, {sure}, mean cosine {record['cosine']:.4f}"
     )
 
 

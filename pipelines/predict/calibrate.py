@@ -25,6 +25,7 @@ sure (p > 0.3):
 - Kept sums (`round_weights`): rounding each weight to the nearest moves the sum of a filter, and with it the mean of its
   output; one depthwise layer of 32 filters cost 0.007 of cosine alone. Rounding that keeps the sum costs nothing, and what
   bias correction would mend on the calibration's pictures is mended on all.
+- Transformers need NNCF's way for them (smooth quantisation): a ViT-tiny with random weights went from 0.94 to 0.997.
 - Frames: 8, 43 and 200 (of one clip, of all) gave the same within 0.001. Presets: MIXED and PERFORMANCE too, in time as well.
 """
 
@@ -63,6 +64,7 @@ def quantised(model: Path, frames: npt.NDArray[np.uint8], batch: int | None) -> 
         exact,
         nncf.Dataset(items),
         preset=nncf.QuantizationPreset.PERFORMANCE,
+        model_type=nncf.ModelType.TRANSFORMER if attends(exact) else None,
         subset_size=len(items),
         advanced_parameters=AdvancedQuantizationParameters(
             overflow_fix=OverflowFix.DISABLE,
@@ -78,6 +80,12 @@ def _batches(frames: npt.NDArray[np.uint8], size: int) -> list[npt.NDArray[np.ui
     count = -(-len(frames) // size)
     rows = np.arange(count * size) % len(frames)
     return [frames[rows[k * size : (k + 1) * size]] for k in range(count)]
+
+
+def attends(model: Any) -> bool:
+    """Whether the model is a transformer: it has a softmax over more than classes."""
+    kinds = ("Softmax", "ScaledDotProductAttention")
+    return any(op.get_type_name() in kinds and len(op.output(0).get_partial_shape()) > 2 for op in model.get_ops())
 
 
 def round_weights(model: Any) -> None:
