@@ -51,14 +51,13 @@ def quantised(model: Path, frames: npt.NDArray[np.uint8], batch: int | None) -> 
     frames: (n, 3, H, W) uint8, what ranges are taken from; batch: the only size that the model takes (None: any), of which
     the last frames that do not fill one are repeated.
     """
-    ov = import_openvino()
+    exact = import_openvino().Core().read_model(str(model))
+    round_weights(exact)
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix, QuantizationParameters
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
     nncf.set_log_level(logging.ERROR)
-    exact = ov.Core().read_model(str(model))
-    round_weights(exact)
     items = _batches(frames, batch or 1)
     return nncf.quantize(
         exact,
