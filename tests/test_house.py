@@ -121,7 +121,7 @@ def test_only_build_names_concrete_sources_and_sinks(path: Path) -> None:
         "work.py": {"Window"},
         "plan.py": {"Synthetic"},  # it reads the text of a source
         "bench.py": {"FileSource", "VideoFile"},
-        "likeness.py": {"OpenVinoEngine"},
+        "likeness.py": {"OpenVinoEngine", "OpenVinoSlot"},
         "choose.py": {"FileSource", "OpenVinoEngine", "TorchEngine", "HostDevice"},
         "doctor.py": set(),
     }.get(path.name, set())

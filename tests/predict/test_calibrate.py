@@ -15,8 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pipelines.predict import convert
 from pipelines.predict.calibrate import TOP, attends, round_weights, rounded_with_sums
+from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.predict.models import find
+from pipelines.predict.preprocess import InputSpec
+from pipelines.predict.store import ModelFacts, ModelStore
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[2]
@@ -143,3 +146,39 @@ def test_what_was_silent_while_calibrating_is_heard(tmp_path: Path) -> None:
             exact = answers(core.read_model(tmp_path / f"{name}.xml"), others[k : k + 4])
             np.testing.assert_allclose(answers(int8, others[k : k + 4]), exact, atol=0.08 * np.abs(exact).max())
 
+
+def opened(model: Path, precision: str, cache: Path | None) -> Array:
+    """What the model answers of one picture, through a cache of compiled models."""
+    engine = OpenVinoEngine(model, precision, 1, cache)
+    (slot,) = engine.open(1, 1)
+    slot.input[:] = 77
+    engine.start(slot, 1)
+    answer: Array = engine.wait(slot, 1).copy()
+    engine.close()
+    return answer
+
+
+def test_what_openvino_compiled_serves_every_precision_and_goes_with_its_model(tmp_path: Path) -> None:
+    """Its own key does not see that other weights came to the same place within a second: it answered with the old ones."""
+    facts = ModelFacts(InputSpec(SIDE, SIDE, SIDE), None, None, {})
+    stored = ModelStore(tmp_path).get("m", lambda folder: _saved(folder, 1) or facts)
+
+    def calibrated(last: int) -> tuple[Path, Path]:
+        kept = stored.calibrate("a CPU", lambda folder: _saved(folder, last) or {})
+        return kept.model, kept.folder / "compiled"
+
+    model, cache = calibrated(1)
+    first = opened(model, "int8", cache)
+    blobs = set(cache.glob("*.blob"))
+    assert len(blobs) == 1
+    np.testing.assert_array_equal(opened(model, "int8", cache), first)
+    assert set(cache.glob("*.blob")) == blobs, "it was compiled again"
+    for precision in ("bf16", "fp32"):
+        np.testing.assert_array_equal(opened(model, precision, cache), opened(model, precision, None))
+    assert calibrated(2) == (model, cache)
+    np.testing.assert_allclose(opened(model, "int8", cache), 2 * first)
+
+
+def _saved(folder: Path, last: int) -> None:
+    path = depthwise(folder / "m.onnx", last=np.full((6, 3), last, np.float32))
+    convert.save(convert.from_onnx(find(str(path)))[0], folder / "model.xml")
