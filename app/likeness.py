@@ -109,7 +109,7 @@ def _size_mb(model: Path) -> float:
 
 def figures(record: Mapping[str, Any]) -> str:
     """The record in one line."""
-    sure = f"{_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
+    sure = f"in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
     if not record["sure_frames"]:
         sure = "none of which fp32 is sure"
     return (

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.build import cache_folder
 from app.config import Settings
 from app.console import RunScreen, summary
 from app.plan import StreamPlan, plan
@@ -28,6 +29,7 @@ from app.terminal import Terminal
 from app.work import FAILED, WRONG, Work
 from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError
 from pipelines.gate import hidden_in, visible
+from pipelines.predict.store import ModelStore
 from pipelines.sinks.display import Display, open_display
 from pipelines.sinks.rescue import before_exit
 from pipelines.sinks.window import Window
@@ -185,6 +187,7 @@ def _abandon(work: Work, signals: Signals) -> None:
     closing = threading.Thread(target=work.finish_outputs, name="finish", daemon=True)
     closing.start()
     closing.join(0.3)
+    ModelStore(cache_folder()).forget_unfinished()
     os._exit(128 + signals.received if signals.received else FAILED)
 
 

@@ -2,8 +2,8 @@
 
 A second start reads everything from here and imports neither torch nor timm. One folder for each model identity and set
 of versions; written whole into a temporary folder and renamed, so that two processes may convert at once. OpenVINO keeps what
-it compiled in a folder beside the model, by a key of its own with its version and the CPU's name; one serves every precision. The
-key does not see weights that change at the same path within a second (tried), so that the folder goes when the model does.
+it compiled in a folder beside the model, by a key of its own with its version and the CPU's name; one serves every precision.
+That key does not see weights that change at the same path within a second (tried), so that the folder goes with the model.
 """
 
 from __future__ import annotations
