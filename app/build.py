@@ -378,11 +378,12 @@ def _options(
 
 def encoders(at_once: int, settings: Settings) -> int:
     """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
-    than one core can, while another is idle. But one where not every frame is shown: each more than one holds a frame back,
-    and `VideoFile` knows only the rate of the source."""
+    than one core can, while another is idle; half as many again as cores, since each waits for rows of the picture before.
+    But one where not every frame is shown: each more than one holds a frame back, and `VideoFile` knows only the rate of the
+    source."""
     if settings.stride > 1 or settings.max_fps is not None:
         return 1
-    return max(1, cores() // max(at_once, 1))
+    return max(1, 3 * cores() // 2 // max(at_once, 1))
 
 
 def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:
