@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+from app.codes import DONE, FAILED, WRONG
 from app.config import Settings
 from app.standard import Results
 from pipelines.errors import Dropped, Refused, SourceError, UsageError, WatchlineError
@@ -19,7 +20,6 @@ from pipelines.frame import Frame, Prediction, StreamInfo, Trace
 
 log = logging.getLogger("watchline.classify")
 
-DONE, FAILED, WRONG = 0, 1, 2
 AT_ONCE = 32
 """Pictures that may be on their way: enough to fill batches."""
 QUEUE = "classify"

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +142,17 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
-    from app.serve.options import ServeOptions
+    from app import choose
+    from app.serve.options import ServeOptions, default_workers
     from app.serve.serve import serve
 
-    own = {f.name: flags[f.name] for f in fields(ServeOptions) if f.name in flags}
+    own = {f.name: flags.pop(f.name) for f in fields(ServeOptions) if f.name in flags}
     options = ServeOptions(**own)
-    rest = {name: value for name, value in flags.items() if name not in own}
     batches = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
-    return serve(settings(rest | batches, None, sourceless=True), options, terminal)
+    wanted = settings(flags | batches, None, sourceless=True)
+    if "workers" not in own:
+        options = replace(options, workers=default_workers(choose.device(wanted.device)))
+    return serve(wanted, options, terminal)
 
 
 def _classify(flags: dict[str, Any], terminal: Terminal) -> int:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.metadata
-import math
 import os
 import platform
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,26 +42,6 @@ def gpu_name() -> str | None:
             if line.startswith("Model:"):
                 return line.split(":", 1)[1].strip()
     return None
-
-
-def gpu_memory_share(device: str, environ: Mapping[str, str] = os.environ) -> float | None:
-    """How full the memory of `cuda:K` is, 0-1, whoever fills it; None where nobody can say. Asked of the driver: torch would
-    take memory there for it."""
-    kind, _, number = device.partition(":")
-    visible = [k.strip() for k in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if k.strip()]
-    index = visible[int(number or 0)] if visible and int(number or 0) < len(visible) else (number or "0")
-    if kind != "cuda" or not index.isdigit():
-        return None
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()  # total, free, used
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(int(index), ctypes.byref(handle)):
-        return None
-    if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) or not memory[0]:
-        return None
-    return float(memory[2] / memory[0])
 
 
 def resident_mb() -> float:
@@ -112,14 +88,3 @@ def _busy_s() -> float:
     except (OSError, AttributeError, IndexError, ValueError):
         return 0.0
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def memory_limit_mb() -> float:
-    """Memory that this process may use: the machine's, or its control group's where that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) / 2**20)
-    with contextlib.suppress(OSError, ValueError):
-        line = next(k for k in Path("/proc/meminfo").read_text().splitlines() if k.startswith("MemTotal:"))
-        found.append(int(line.split()[1]) / 1024)
-    return min(found, default=math.inf)

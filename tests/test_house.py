@@ -134,13 +134,12 @@ def test_only_build_names_concrete_sources_and_sinks(path: Path) -> None:
     }.get(path.name, set())
     if allowed is None:
         return
+    others = ("Unheard", "Watch", "Limits", "EncodedPictures")
     concrete = {
         name
         for folder, roles in ROLES.items()
         for _, name in classes(folder)
-        if name not in roles
-        and not name.endswith(("Options", "Event"))
-        and name not in ("Unheard", "Watch", "Limits", "EncodedPictures")
+        if name not in roles and not name.endswith(("Options", "Event")) and name not in others
     }
     used = {m.rsplit(".", 1)[1] for m in imports(tree(path)) if m.startswith("pipelines.")}
     assert used & concrete <= allowed

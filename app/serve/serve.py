@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app import build
+from app.codes import DONE, FAILED
 from app.config import Settings
-from app.machine import gpu_memory_share, memory_limit_mb
+from app.memory import gpu_memory_share, memory_limit_mb
 from app.serve import options as serving
 from app.serve.classifier import Classifier
 from app.serve.exchange import Limits
@@ -29,7 +30,7 @@ from app.serve.server import HttpServer, most_connections, quiet_libraries
 from app.serve.service import Service
 from app.terminal import Terminal
 from pipelines.crew import Crew
-from pipelines.errors import Stopped, UsageError, WatchlineError
+from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.pool import Pool
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.requests import Batching
@@ -40,10 +41,10 @@ DRAIN_S = 3.0
 """How long requests in flight may take after a stop."""
 PATIENCE_S = 4.7
 """After a stop; then what hangs is left behind. The process has ended within 5 s."""
+LOOK_S = 0.2
 MOST_TOPK = 20
 SWITCH_S = 0.001
 """Python's default lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may cost."""
-FAILED = 1
 
 
 def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
@@ -60,7 +61,7 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
         raise server.error
     if server.error is not None:
         _say(server.error, verbose=settings.verbose)
-    return FAILED if server.error is not None else terminal.signals.code(0)
+    return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
 Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
@@ -92,6 +93,7 @@ class Server:
         self.service.most_connections = most_connections()
         self._stopping = threading.Event()
         self._stopped_s: float | None = None
+        self._predictor: Any = None
         self._warming: Any = None
         """The predictor while it warms up, for then nothing is to be drained."""
         self.ready = threading.Event()
@@ -115,15 +117,15 @@ class Server:
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
         sys.setswitchinterval(SWITCH_S)
         self.thread.start()
-        self.ready.wait()
+        _wait(self.ready)
         # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
         gc.collect()
         gc.freeze()
-        self._stopping.wait()
+        _wait(self._stopping)
         self.thread.join(max(PATIENCE_S - (time.monotonic() - (self._stopped_s or 0.0)), 0))
         if self.thread.is_alive():
             log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(self._crew.alive()) or self.thread.name)
-            os._exit(terminal.signals.code(0) or FAILED)
+            os._exit(terminal.signals.code(FAILED))
 
     # Thread serve.
 
@@ -147,9 +149,9 @@ class Server:
         began_s = time.monotonic()
         log.info("listening on %s; loading the model", self.url)
         service, options = self.service, self._options
-        events = PredictorEvents(service.batch, self.stop)
+        events = PredictorEvents(service.batch, self._failed)
         model = self._make(self._settings, options, events)
-        predictor = model.predictor
+        self._predictor = predictor = model.predictor
         if self._stopping.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
@@ -166,6 +168,11 @@ class Server:
             self._drain(service)
         if predictor.error is not None:
             raise predictor.error
+
+    def _failed(self) -> None:
+        """The predictor cannot go on. A pool without workers can, later: until then `/ready` says no. Any thread."""
+        if not isinstance(self._predictor.error, EngineLost):
+            self.stop()
 
     def _open(self, stack: ExitStack, model: build.Model) -> None:
         """Tell the service of its predictor, which is warm."""
@@ -196,6 +203,12 @@ class Server:
             "max_upload_mb": options.max_upload_mb, "topk": limits.topk, "most_topk": limits.most_topk,
             "profile_ms": model.predictor.profile.as_ms(),
         }  # fmt: skip
+
+
+def _wait(event: threading.Event) -> None:
+    """Until it is set. Not in one go: a signal that the kernel gave to another thread wakes nobody, and handlers run here."""
+    while not event.wait(LOOK_S):
+        pass
 
 
 def memory_share(model: build.Model) -> float | None:

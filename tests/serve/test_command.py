@@ -20,9 +20,9 @@ from tests.serve.serving import get, grey, post
 from tests.sockets import traffic
 
 pytestmark = pytest.mark.timeout(120)
-PROBE = ("--model", "probe")
-SLOW = ("--model", "probe", "--probe-ms-per-batch", "500")
-STUCK = ("--model", "probe", "--probe-ms-per-batch", "30000", "--request-timeout", "60")
+PROBE = ("--model", "probe", "--workers", "1")
+SLOW = (*PROBE, "--probe-ms-per-batch", "500")
+STUCK = (*PROBE, "--probe-ms-per-batch", "30000", "--request-timeout", "60")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
