@@ -84,7 +84,7 @@ class Profile:
 
     @property
     def best_batch(self) -> int:
-        """The smallest measured size in which a frame costs hardly more than in the cheapest, its share of the handling added."""
+        """The smallest measured size in which a frame costs hardly more than in the cheapest, with its share of handling."""
         cost = {b: (self._median[b - 1] + HANDLING_S) / b for b in self.table if b <= self.max_batch}
         least = min(cost.values())
         return next(b for b in cost if cost[b] <= GOOD_ENOUGH * least)
