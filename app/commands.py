@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
-        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench,
+        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "calibrate": _calibrate, "serve": _serve,
+        "classify": _classify,
     }  # fmt: skip
     try:
         return table[command](flags, terminal)
@@ -137,3 +139,35 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
 
     made = settings({"sources": (sample,), **flags}, None)
     return concurrency.bench(made, terminal.results, seconds=seconds, as_json=as_json)
+
+
+def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app import choose
+    from app.serve.options import ServeOptions, default_workers
+    from app.serve.serve import serve
+
+    own = {f.name: flags.pop(f.name) for f in fields(ServeOptions) if f.name in flags}
+    options = ServeOptions(**own)
+    batches = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
+    wanted = settings(flags | batches, None, sourceless=True)
+    if "workers" not in own:
+        options = replace(options, workers=default_workers(choose.device(wanted.device)))
+    return serve(wanted, options, terminal)
+
+
+def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.classify import classify
+
+    terminal.results.require("classify")
+    pictures, as_json = flags.pop("pictures"), flags.pop("json", False)
+    url, token_env = flags.pop("url", None), flags.pop("token_env", None)
+    wanted = settings(flags, None, sourceless=True)
+    return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)
+
+
+def _calibrate(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.calibrate import calibrate
+
+    terminal.results.require("calibrate")
+    force = flags.pop("force")
+    return calibrate(settings({"precision": "int8", **flags}, None), terminal, force=force)

@@ -85,8 +85,10 @@ MAX_BATCH = 128
 MOST = {"max_batch": MAX_BATCH, "workers": 64, "threads": 1024}
 
 
-def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Put the settings together. `flags`: only those that were given.
+def settings(
+    flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ, *, sourceless: bool = False
+) -> Settings:
+    """Put the settings together. `flags`: only those that were given. sourceless: for a command that takes no sources.
 
     :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
     """
@@ -99,6 +101,8 @@ def settings(flags: Mapping[str, Any], config: str | None, environ: Mapping[str,
     values.update(flags)
     result = Settings(**values, config=config)
     _check(result)
+    if not sourceless and not result.sources and not result.streams:
+        raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
     return result
 
 
@@ -127,9 +131,15 @@ def _check(s: Settings) -> None:
     if s.verbose and s.quiet:
         raise UsageError("--verbose and --quiet exclude each other; leave one out")
     if s.precision == "int8":
-        raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
-    if not s.sources and not s.streams:
-        raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
+        _check_int8(s)
+
+
+def _check_int8(s: Settings) -> None:
+    if s.model == PROBE:
+        raise UsageError("--precision int8 is for networks; --model probe computes nothing that could be rounded")
+    if s.engine == "torch" or s.device.startswith("cuda"):
+        given = "--engine torch" if s.engine == "torch" else f"--device {s.device}"
+        raise UsageError(f"--precision int8 runs in OpenVINO on the CPU; leave out {given}, or take bf16 or fp32")
 
 
 def _check_file(name: str, value: str | None) -> None:

@@ -18,6 +18,13 @@ EXIT_CODES = """exit codes:
   130  stopped by Ctrl-C (SIGINT), outputs finished
   143  stopped by SIGTERM, outputs finished; a second signal ends at once"""
 
+CLASSIFY_CODES = """exit codes:
+  0    done
+  1    a picture could not be classified; the others were
+  2    the command was wrong, or nothing could be classified
+  130  stopped by Ctrl-C (SIGINT)
+  143  stopped by SIGTERM"""
+
 SOURCES = """a SOURCE is a file, a quoted glob ('*.mp4'), a folder, rtsp(s)://, http(s)://, tcp://, udp://, rtmp://,
 srt:// where FFmpeg has it (see doctor), a device number or /dev/videoN, a list of sources (.streams or .txt, one a line),
 or synthetic:WxH@FPS"""
@@ -73,6 +80,15 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("sources", nargs="*", metavar="SOURCE", default=argparse.SUPPRESS, help="sources to reach")
     _camera_flags(doctor)
     _bench(_command(commands, "bench", "measure what this machine reaches, and print it beside its limit", EXIT_CODES))
+    _serve(_command(commands, "serve", "answer classification requests over HTTP", EXIT_CODES))
+    _classify(_command(commands, "classify", "print the labels of pictures", CLASSIFY_CODES))
+    about = "make a model's int8 form from frames of the sources"
+    calibrate = _command(commands, "calibrate", about, SOURCES + "\n\n" + EXIT_CODES)
+    calibrate.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="what the model will see; see below"))
+    calibrate.add_argument("--force", action="store_true", help="keep it also if it is too unlike fp32")
+    _names_and_fit(calibrate.add_argument_group("model"))
+    _camera_flags(calibrate)
+    _talk_flags(calibrate)
     return top
 
 
@@ -102,6 +118,34 @@ def _bench(bench: argparse.ArgumentParser) -> None:
         each.add_argument("--json", action="store_true", help="print JSON instead of a table")
         _model_flags(each)
         _talk_flags(each)
+
+
+def _serve(serve: argparse.ArgumentParser) -> None:
+    number = {"type": int, "metavar": "N"}
+    where = serve.add_argument_group("where, and for whom")
+    where.add_argument("--host", **_absent(metavar="ADDRESS", help="(127.0.0.1: this machine only)"))
+    where.add_argument("--port", **_absent(**number, help="(8000); 0 takes a free one"))
+    where.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the token requests must show"))
+    where.add_argument("--no-auth", **_absent(action="store_true", help="other machines may ask without a token"))
+    how = serve.add_argument_group("how requests are worked on")
+    how.add_argument("--workers", **_absent(**number, help="worker processes (one for each core, up to 4; 1 on a GPU)"))
+    how.add_argument("--batching", **_absent(choices=("dynamic", "fixed"), help="by deadlines, or full batches (dynamic)"))
+    how.add_argument("--max-batch", **_absent(**number, help="largest batch (16)"))
+    how.add_argument("--max-wait-ms", **_absent(type=float, metavar="MS", help="wait at most so long for a full batch (5)"))
+    how.add_argument("--queue-depth", **_absent(**number, help="batches that may wait (3 for each worker)"))
+    how.add_argument("--request-timeout", **_absent(type=float, metavar="S", help="deadline where a request has none (5)"))
+    how.add_argument("--max-upload-mb", **_absent(type=float, metavar="MB", help="largest body (16)"))
+    _model_flags(serve)
+    _talk_flags(serve)
+
+
+def _classify(classify: argparse.ArgumentParser) -> None:
+    classify.add_argument("pictures", nargs="+", metavar="PICTURE", help="a JPEG, PNG, WebP or GIF file; - is standard input")
+    classify.add_argument("--url", **_absent(metavar="URL", help="ask this service; without it the model is loaded here"))
+    classify.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the service's token"))
+    classify.add_argument("--json", **_absent(action="store_true", help="print one JSON object a picture"))
+    _model_flags(classify)
+    _talk_flags(classify)
 
 
 def _command(commands: Any, name: str, help: str, epilog: str) -> argparse.ArgumentParser:
@@ -161,10 +205,7 @@ def _camera_flags(command: argparse.ArgumentParser) -> Any:
 
 def _model_flags(command: argparse.ArgumentParser) -> None:
     model = command.add_argument_group("model")
-    model.add_argument(
-        "--model",
-        **_absent(metavar="NAME|PATH", help="lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe"),
-    )
+    _names_and_fit(model)
     model.add_argument("--labels", **_absent(metavar="FILE", help="line k, from 0, names class k"))
     model.add_argument("--topk", **_absent(type=int, metavar="N", help="labels a frame (5)"))
     model.add_argument("--device", **_absent(metavar="D", help="auto, cpu, cuda, cuda:N"))
@@ -172,9 +213,16 @@ def _model_flags(command: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", **_absent(choices=("auto", "fp32", "bf16", "int8"), help="(auto: measured)"))
     threads = "of the model on the CPU, in each process (all cores)"
     model.add_argument("--threads", **_absent(type=int, metavar="N", help=threads))
-    model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
     model.add_argument("--probe-ms-per-batch", **_absent(type=float, metavar="X", help="for --model probe: time of a batch"))
     model.add_argument("--probe-ms-per-frame", **_absent(type=float, metavar="Y", help="and of each frame in it"))
+
+
+def _names_and_fit(model: Any) -> None:
+    model.add_argument(
+        "--model",
+        **_absent(metavar="NAME|PATH", help="lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe"),
+    )
+    model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
 
 
 def _talk_flags(command: argparse.ArgumentParser) -> None:

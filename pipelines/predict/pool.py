@@ -13,6 +13,7 @@ What a lost worker had is run once more on another. A frame with which two worke
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -190,6 +191,11 @@ class Pool:
         """Frames of a stream, or requests of a queue, that wait now."""
         with self._changed:
             return sum(predictor.waiting(name) for predictor in self._routes.of(name))
+
+    def end_s(self, name: str, deadline_s: float | None) -> float:
+        """When a request with this deadline should be answered, if it came now; never, where no worker is ready."""
+        with self._changed:
+            return min((predictor.end_s(name, deadline_s) for predictor in self._routes.ready()), default=math.inf)
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests. Each worker has its share of the capacity."""

@@ -59,7 +59,12 @@ class RequestPolicy:
     def end_s(self, now: float, queue: RequestQueue, deadline_s: float) -> float:
         """When a request that comes now should be answered, behind those that wait with an earlier deadline. Its own batch
         by the 99th percentile, and with those that will come until it begins: to be refused at once is better than to wait
-        for nothing. (Without them a tenth of all requests expired at twice what an 8 + 0.5 b ms device can do.)"""
+        for nothing. (Without them a tenth of all requests expired at twice what an 8 + 0.5 b ms device can do.)
+
+        But an idle device is tried wherever the median allows it: estimates that nothing renews, since all is refused, must
+        not refuse for ever."""
+        if not queue.waiting and not self._device.running:
+            return now + self._profile.median(1)
         before, among = divmod(queue.before(deadline_s), self._most)
         others_s = before * self._profile.median(self._most) if before else 0.0
         begins_s = self._device.end_s(now, 0, self._device.overdue_s(now) + others_s)

@@ -1,0 +1,148 @@
+"""Client: a service's predictor, from Python. `submit(frame) -> Future[Prediction]`, as the predictor itself has it.
+
+    with Client("http://127.0.0.1:8000") as client:
+        prediction = client.submit_encoded(Path("photo.jpg").read_bytes()).result()
+
+A future ends as the predictor's does, with the prediction or `Refused`, `Dropped("deadline")`, `SourceError`, `EngineError`;
+only that a refusal comes out of the future, since it has to come over the network first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.serve.problems import RETRY_S
+from app.serve.uploads import planes_request
+from pipelines.errors import Dropped, EngineError, Refused, SourceError, UsageError, WatchlineError
+from pipelines.frame import Frame, Label, Prediction
+from pipelines.gate import shown
+
+Answer = tuple[int, Mapping[str, str], dict[str, Any]]
+LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+"""A kept connection that the service closed meanwhile, or that its end cut: asked once more, on a fresh one."""
+
+
+class Unreachable(WatchlineError):
+    """The service gives no answer, or one that is none of its own."""
+
+
+class Client:
+    """Used as `with client:`; as many requests at once as connections. Any thread."""
+
+    def __init__(
+        self, url: str, *, token: str | None = None, connections: int = 8, timeout_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """:raises UsageError: if the address is none."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parts.port
+            good = parts.scheme in ("http", "https") and parts.hostname and not parts.username and parts.netloc[-1] != ":"
+        except ValueError:
+            good = False
+        if not good or parts.hostname is None:
+            raise UsageError(f"{shown(url)!r} is no address of a service; it looks like http://HOST:PORT")
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._where = (parts.hostname, port)
+        self._path = parts.path.rstrip("/") + "/v1/classify"
+        self._name = shown(f"{parts.scheme}://{parts.netloc}")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(connections, "client")
+        self._local = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what has not been sent, wait for the rest, close the connections."""
+        self._threads.shutdown(cancel_futures=True)
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+            self._open.clear()
+
+    def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
+        """Send a frame's planes as they are: the answer is the one that the predictor would give here."""
+        headers, body = planes_request(frame.picture)
+        return self._threads.submit(self._predict, headers, body, deadline_s, None)
+
+    def submit_encoded(
+        self, data: bytes, deadline_s: float | None = None, *, topk: int | None = None
+    ) -> Future[Prediction]:
+        """Send an encoded picture: JPEG, PNG, WebP or GIF. deadline_s: `time.monotonic()`."""
+        # The service looks at the data, whichever kind of picture is named.
+        return self._threads.submit(self._predict, {"Content-Type": "image/jpeg"}, data, deadline_s, topk)
+
+    # Threads client_N.
+
+    def _predict(self, headers: dict[str, str], body: bytes, deadline_s: float | None, topk: int | None) -> Prediction:
+        if deadline_s is not None:
+            left_ms = 1e3 * (deadline_s - self._clock())
+            if left_ms <= 0:
+                raise Dropped("deadline")
+            headers = headers | {"X-Deadline-Ms": f"{left_ms:.3f}"}
+        path = self._path if topk is None else f"{self._path}?topk={topk}"
+        status, said, answer = self._ask(path, headers, body)
+        if status != 200:
+            raise self._error(status, said, answer)
+        labels = tuple(Label(k["id"], k["name"], k["p"]) for k in answer["labels"])
+        return Prediction(labels, answer["batch"]["id"], answer["batch"]["size"])
+
+    def _ask(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        """:raises Unreachable: if there is no answer."""
+        for last in (False, True):
+            fresh = not hasattr(self._local, "connection")
+            connection = self._connection()
+            try:
+                connection.request("POST", path, body, headers | self._headers)
+                response = connection.getresponse()
+                return response.status, dict(response.headers.items()), json.loads(response.read())
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._drop(connection)
+                if last or fresh or not isinstance(error, LOST):
+                    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                    raise Unreachable(f"{self._name}: {why}") from None
+        raise AssertionError
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not hasattr(self._local, "connection"):
+            host, port = self._where
+            self._local.connection = self._kind(host, port, timeout=self._timeout_s)
+            with self._lock:
+                self._open.add(self._local.connection)
+        connection: http.client.HTTPConnection = self._local.connection
+        return connection
+
+    def _drop(self, connection: http.client.HTTPConnection) -> None:
+        connection.close()
+        with self._lock, contextlib.suppress(KeyError):
+            self._open.remove(connection)
+        del self._local.connection
+
+    def _error(self, status: int, headers: Mapping[str, str], answer: dict[str, Any]) -> Exception:
+        message = str(answer.get("message", f"the service answered {status}"))
+        if status == 503:
+            after_s = next((v for k, v in headers.items() if k.lower() == "retry-after"), str(RETRY_S))
+            return Refused(float(after_s), "deadline" if answer.get("error") == "deadline_cannot_be_met" else "full")
+        if status == 504:
+            return Dropped("deadline")
+        if status in (400, 413, 415):
+            return SourceError(message)
+        if status in (401, 404, 405, 422):
+            return UsageError(f"{self._name}: {message}")
+        return EngineError(f"{self._name}: {message}")

@@ -1,0 +1,122 @@
+"""What `/docs` and `/openapi.json` say. The page is made here, of the schema: it loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from app.serve import answers
+from app.serve.uploads import ENCODED, MANY, PLANES, RGB
+
+BYTES = {"type": "string", "format": "binary"}
+
+
+def _said(description: str, model: type | None = answers.Failure) -> dict[str, Any]:
+    return {"description": description} | ({"model": model} if model is not None else {})
+
+
+PROTECTED: dict[int | str, dict[str, Any]] = {401: _said("The token is missing or wrong")}
+LIVE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"example": {"live": True}}}}}
+READY: dict[int | str, dict[str, Any]] = {
+    503: _said("Not ready: starting, stopping, failed, or with fewer workers than asked for", answers.State)
+}
+METRICS: dict[int | str, dict[str, Any]] = PROTECTED | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+SIZE = {"type": "integer", "minimum": 1}
+CLASSIFY: dict[str, Any] = {
+    "response_model": answers.Answer | answers.Answers,
+    "description": (
+        "One picture as the body, or many as `multipart/form-data`, whatever the fields are called. The data decides what a "
+        "picture is. Pictures that are tagged as turned are turned, transparent parts are white, of an animation the first "
+        "picture counts. Of many, one that is bad has its own failure in its place; where all are, the status says so. "
+        f"Samples go as `{RGB}` (rows of R, G, B bytes) or `{PLANES}` (the planes Y, U, V), with X-Width and X-Height."
+    ),
+    "responses": {
+        **PROTECTED,
+        400: _said("Empty, undecodable or cut off"),
+        413: _said("Too many bytes, pixels or pictures"),
+        415: _said("A kind of body that is not taken"),
+        422: _said("topk, X-Deadline-Ms or the size of samples is wrong"),
+        500: _said("The model could not answer"),
+        503: _said("Full, or the deadline cannot be met, or not ready: come again after Retry-After seconds"),
+        504: _said("The deadline has passed"),
+    },
+    "openapi_extra": {
+        "parameters": [
+            {
+                "name": "topk", "in": "query", "required": False, "description": "Labels of each picture",
+                "schema": {"type": "integer", "minimum": 1, "default": 5},
+            },
+            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", {"type": "number", "minimum": 0}),
+            _header("X-Width", f"Of {RGB} and {PLANES}", SIZE),
+            _header("X-Height", f"Of {RGB} and {PLANES}", SIZE),
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                **{kind: {"schema": BYTES} for kind in (*ENCODED, RGB, PLANES)},
+                MANY: {"schema": {"type": "object", "additionalProperties": {"type": "array", "items": BYTES}}},
+            },
+        },
+    },
+}  # fmt: skip
+
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "pre{background:#8881;padding:.8em;overflow:auto}code,pre{font-size:14px}td,th{text-align:left;padding:.1em 1em .1em 0}"
+)
+
+
+def page(schema: dict[str, Any]) -> str:
+    """The schema as one page of HTML, without a script."""
+    info = schema["info"]
+    parts = [_route(path, method, route, schema) for path, ways in schema["paths"].items() for method, route in ways.items()]
+    example = (
+        "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg' URL/v1/classify?topk=3\n"
+        "curl -F picture=@a.jpg -F picture=@b.png URL/v1/classify"
+    )
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(info['title'])}</title><style>{STYLE}</style>"
+        f"<h1>{html.escape(info['title'])}</h1><p>{html.escape(info['description'])}</p>"
+        f"<pre>{html.escape(example)}</pre><p>For programs: <a href=openapi.json>openapi.json</a></p>{''.join(parts)}</html>"
+    )
+
+
+def _route(path: str, method: str, route: dict[str, Any], schema: dict[str, Any]) -> str:
+    lines = [f"<h2><code>{method.upper()} {html.escape(path)}</code></h2><p>{html.escape(route.get('summary', ''))}. "]
+    lines.append(html.escape(route.get("description", "")))
+    for title, rows in (("Asked with", _asked(route)), ("Answered with", _answered(route, schema))):
+        if rows:
+            cells = "".join(f"<tr><td><code>{html.escape(a)}</code><td>{html.escape(b)}" for a, b in rows)
+            lines.append(f"<table><tr><th>{title}<th>{cells}</table>")
+    example = _example(route["responses"].get("200", {}), schema)
+    if example is not None:
+        lines.append(f"<pre>{html.escape(json.dumps(example, indent=1))}</pre>")
+    return "".join(lines)
+
+
+def _asked(route: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [(p["name"], f"{p['in']}: {p['description']}") for p in route.get("parameters", [])]
+    return rows + [(kind, "body") for kind in route.get("requestBody", {}).get("content", {})]
+
+
+def _answered(route: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(status, said["description"]) for status, said in sorted(route["responses"].items())]
+
+
+def _example(said: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """The first example of an answer, where it has one."""
+    content = said.get("content", {}).get("application/json", {})
+    if "example" in content:
+        return content["example"]
+    kind = content.get("schema", {})
+    kind = kind.get("anyOf", [kind])[0]
+    name = kind.get("$ref", "").rpartition("/")[2]
+    found = schema.get("components", {}).get("schemas", {}).get(name, {}).get("examples")
+    return found[0] if found else None

@@ -1,0 +1,225 @@
+"""`watchline serve`: start, say where, serve, drain, end.
+
+    main thread     signals; waits; ends the process where something hangs
+    serve           model -> predictor -> ready ... stop -> drain -> end
+    serve:http      the event loop with all of HTTP; it answers /live from the first moment on
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, cast
+
+from app import build
+from app.codes import DONE, FAILED
+from app.config import Settings
+from app.memory import gpu_memory_share, memory_limit_mb
+from app.serve import options as serving
+from app.serve.classifier import Classifier
+from app.serve.exchange import Limits
+from app.serve.options import ServeOptions
+from app.serve.server import HttpServer, most_connections, quiet_libraries
+from app.serve.service import Service
+from app.terminal import Terminal
+from pipelines.crew import Crew
+from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
+from pipelines.predict.pool import Pool
+from pipelines.predict.predictor import PredictorEvents
+from pipelines.predict.requests import Batching
+
+log = logging.getLogger("watchline.serve")
+
+DRAIN_S = 3.0
+"""How long requests in flight may take after a stop."""
+PATIENCE_S = 4.7
+"""After a stop; then what hangs is left behind. The process has ended within 5 s."""
+LOOK_S = 0.2
+MOST_TOPK = 20
+SWITCH_S = 0.001
+"""Python's default lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may cost."""
+
+
+def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
+    """Serve until a signal comes; the exit code.
+
+    :raises UsageError: if it could not start.
+    """
+    serving.check(options)
+    token = serving.token(options)
+    server = Server(settings, options, token)
+    with terminal.signals.stopping(server.stop):
+        server.run(terminal)
+    if isinstance(server.error, UsageError):
+        raise server.error
+    if server.error is not None:
+        _say(server.error, verbose=settings.verbose)
+    return terminal.signals.code(DONE if server.error is None else FAILED)
+
+
+Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
+
+
+def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
+    """The pool of a service."""
+    return build.make_pool(settings, options.workers, events, batching=cast(Batching, options.batching))
+
+
+class Server:
+    """The service from its start to its end, in a thread of its own."""
+
+    def __init__(
+        self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model
+    ) -> None:
+        """:raises UsageError: if its address cannot be had."""
+        self._make = make
+        self.error: BaseException | None = None
+        self._settings = replace(settings, topk=max(settings.topk, MOST_TOPK))
+        self._options = options
+        limits = Limits(options.capacity, options.request_timeout, options.max_upload, settings.topk, self._settings.topk)
+        self.service = Service(limits, token=token)
+        self.service.wanted = options.workers
+        self.listener = serving.listen(options)
+        self.url = serving.url_of(self.listener)
+        self._http = HttpServer(self.service.app, self.listener)
+        self.service.connections = lambda: self._http.connections
+        self.service.most_connections = most_connections()
+        self._stopping = threading.Event()
+        self._stopped_s: float | None = None
+        self._predictor: Any = None
+        self._warming: Any = None
+        """The predictor while it warms up, for then nothing is to be drained."""
+        self.ready = threading.Event()
+        """It is ready, or has ended before."""
+        self._crew = Crew(self.stop)
+        self.thread = threading.Thread(target=self._run, name="serve")
+
+    def stop(self) -> None:
+        """Drain and end. Any thread, also in a signal handler."""
+        if self._stopped_s is None:
+            self._stopped_s = time.monotonic()
+        self._stopping.set()
+        warming = self._warming
+        if warming is not None:
+            warming.stop()
+
+    def run(self, terminal: Terminal) -> None:
+        """Until it has ended. Thread: main."""
+        if self._options.no_auth and not serving.is_loopback(self._options.host):
+            log.warning("--no-auth: whoever reaches %s may use it", self.url)
+        quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
+        sys.setswitchinterval(SWITCH_S)
+        self.thread.start()
+        _wait(self.ready)
+        # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
+        gc.collect()
+        gc.freeze()
+        _wait(self._stopping)
+        self.thread.join(max(PATIENCE_S - (time.monotonic() - (self._stopped_s or 0.0)), 0))
+        if self.thread.is_alive():
+            log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(self._crew.alive()) or self.thread.name)
+            os._exit(terminal.signals.code(FAILED))
+
+    # Thread serve.
+
+    def _run(self) -> None:
+        try:
+            with self._crew:
+                self._crew.start("serve:http", self._http.run)
+                try:
+                    self._serve()
+                finally:
+                    self._http.stop()
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.ready.set()
+            self.stop()
+
+    def _serve(self) -> None:
+        began_s = time.monotonic()
+        log.info("listening on %s; loading the model", self.url)
+        service, options = self.service, self._options
+        events = PredictorEvents(service.batch, self._failed)
+        model = self._make(self._settings, options, events)
+        self._predictor = predictor = model.predictor
+        if self._stopping.is_set():
+            return
+        log.info("model %s: %s", self._settings.model, model.why)
+        with ExitStack() as stack:
+            self._warming = predictor
+            stack.enter_context(predictor)
+            self._warming = None
+            model.keep_profile()
+            self._open(stack, model)
+            service.state = "ready"
+            log.info("ready after %.1f s on %s", time.monotonic() - began_s, self.url)
+            self.ready.set()
+            self._stopping.wait()
+            self._drain(service)
+        if predictor.error is not None:
+            raise predictor.error
+
+    def _failed(self) -> None:
+        """The predictor cannot go on. A pool without workers can, later: until then `/ready` says no. Any thread."""
+        if not isinstance(self._predictor.error, EngineLost):
+            self.stop()
+
+    def _open(self, stack: ExitStack, model: build.Model) -> None:
+        """Tell the service of its predictor, which is warm."""
+        service, predictor = self.service, model.predictor
+        classifier = Classifier(predictor, self._options.capacity, build.cores())
+        service.exchange.classifier = stack.enter_context(classifier)
+        service.model = self._facts(model)
+        service.memory = lambda: memory_share(model)
+        if isinstance(predictor, Pool):
+            service.workers = lambda: predictor.workers
+            service.restarts = lambda: predictor.restarts
+
+    def _drain(self, service: Service) -> None:
+        service.state = "stopping"
+        log.info("stopping: %d requests in flight", service.exchange.in_flight)
+        if not service.exchange.idle.wait(DRAIN_S):
+            log.warning("%d requests were not answered within %g s", service.exchange.in_flight, DRAIN_S)
+
+    def _facts(self, model: build.Model) -> dict[str, Any]:
+        """What `/v1/model` says."""
+        options, engine, limits = self._options, model.predictor.engine, self.service.exchange.limits
+        names = model.names or tuple(f"class {k}" for k in range(engine.classes))
+        return {
+            "model": self._settings.model, "classes": engine.classes, "labels": list(names), "engine": engine.name,
+            "precision": engine.precision, "device": engine.device, "why": model.why, "workers": options.workers,
+            "batching": options.batching, "max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms,
+            "queue_capacity": options.capacity, "request_timeout_s": options.request_timeout,
+            "max_upload_mb": options.max_upload_mb, "topk": limits.topk, "most_topk": limits.most_topk,
+            "profile_ms": model.predictor.profile.as_ms(),
+        }  # fmt: skip
+
+
+def _wait(event: threading.Event) -> None:
+    """Until it is set. Not in one go: a signal that the kernel gave to another thread wakes nobody, and handlers run here."""
+    while not event.wait(LOOK_S):
+        pass
+
+
+def memory_share(model: build.Model) -> float | None:
+    """How full the fullest device's memory is; where the device is the CPU, what of this machine's memory is ours."""
+    devices = {worker.device for worker in model.predictor.workers} if isinstance(model.predictor, Pool) else set()
+    shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
+    return max(shares, default=model.memory_mb() / memory_limit_mb() if model.engine.device == "cpu" else None)
+
+
+def _say(error: BaseException, *, verbose: bool) -> None:
+    notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
+    log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+    if verbose:
+        log.debug("why", exc_info=error)

@@ -1,0 +1,136 @@
+"""What a request holds: one picture or many, encoded or as samples. Nothing is decoded here.
+
+Samples come in two kinds: `application/x-raw-rgb`, (height, width, 3) bytes, and `application/x-yuv420p`, the three planes
+of a `Picture` one after the other, as the client class sends them: they arrive as the predictor would have got them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+
+from app.serve.parts import parts
+from app.serve.problems import Problem, too_large, wrong_shape
+from pipelines.frame import Matrix, Picture
+from pipelines.sources import bounds
+from pipelines.sources.encoded import EncodedPictures, announced, most_pixels
+
+ENCODED = ("image/jpeg", "image/png", "image/webp", "image/gif")
+RGB, PLANES, MANY = "application/x-raw-rgb", "application/x-yuv420p", "multipart/form-data"
+MATRICES: tuple[str, ...] = get_args(Matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One picture of a request. `decode`, with the thread's own decoder, makes the picture; `size` looks at its header."""
+
+    decode: Callable[[EncodedPictures], Picture]
+    size: Callable[[], tuple[int, int]]
+    file: str | None = None
+    """The name that came with it."""
+
+
+def uploads(content_type: str, headers: Mapping[str, str], body: bytes, most: int) -> list[Upload]:
+    """The pictures of a request, at most so many.
+
+    :raises Problem: if there are none (400), too many (413), or none of a kind that is taken (415, 422).
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == MANY:
+        return [_encoded(data, file) for file, data in parts(content_type, body, most)]
+    if not body:
+        raise Problem(400, "empty", "the body is empty; it must hold a picture")
+    if kind in ENCODED:
+        return [_encoded(body)]
+    return [_rgb(headers, body) if kind == RGB else _planes(headers, body)]
+
+
+def check_type(content_type: str) -> None:
+    """:raises Problem: 415, if the kind of body is not taken."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in (*ENCODED, RGB, PLANES, MANY):
+        allowed = ", ".join((*ENCODED, MANY, RGB))
+        raise Problem(415, "unsupported", f"Content-Type {kind[:100]!r} is not taken; allowed: {allowed}")
+
+
+def _encoded(data: bytes, file: str | None = None) -> Upload:
+    def size() -> tuple[int, int]:
+        kind, width, height = announced(data)
+        if width * height > most_pixels(kind):
+            raise too_large(f"the picture has {width}x{height} pixels; at most {most_pixels(kind)} are read")
+        return width, height
+
+    return Upload(lambda pictures: pictures.decode(data), size, file)
+
+
+def _rgb(headers: Mapping[str, str], body: bytes) -> Upload:
+    width, height = _size(headers)
+    _check_length(body, 3 * width * height, f"{width}x{height} RGB")
+    pixels = np.frombuffer(body, np.uint8).reshape(height, width, 3)
+    return Upload(lambda pictures: pictures.from_rgb(pixels), lambda: (width, height))
+
+
+def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
+    width, height = _size(headers)
+    w, h = (width + 1) // 2, (height + 1) // 2
+    _check_length(body, width * height + 2 * w * h, f"{width}x{height} yuv420p")
+    flat = np.frombuffer(body, np.uint8)
+    y, u, v = np.split(flat, (width * height, width * height + w * h))
+    try:
+        picture = Picture(
+            y.reshape(height, width), u.reshape(h, w), v.reshape(h, w),
+            matrix=_one_of(headers, "x-matrix", MATRICES, "bt601"),
+            full_range=_one_of(headers, "x-full-range", ("0", "1"), "0") == "1",
+            rotation=int(_one_of(headers, "x-rotation", ("0", "90", "180", "270"), "0")),  # type: ignore[arg-type]
+            mirrored=_one_of(headers, "x-mirrored", ("0", "1"), "0") == "1",
+            sample_aspect=_aspect(headers),
+        )  # fmt: skip
+    except (ValueError, ZeroDivisionError):
+        raise wrong_shape("X-Sample-Aspect must be a fraction above 0, like 1/1") from None
+    return Upload(lambda _: picture, lambda: (width, height))
+
+
+def planes_request(picture: Picture) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request with a picture's planes."""
+    headers = {
+        "Content-Type": PLANES, "X-Width": str(picture.width), "X-Height": str(picture.height),
+        "X-Matrix": picture.matrix, "X-Full-Range": str(int(picture.full_range)), "X-Rotation": str(picture.rotation),
+        "X-Mirrored": str(int(picture.mirrored)), "X-Sample-Aspect": str(picture.sample_aspect),
+    }  # fmt: skip
+    return headers, b"".join(plane.tobytes() for plane in (picture.y, picture.u, picture.v))
+
+
+def _size(headers: Mapping[str, str]) -> tuple[int, int]:
+    """:raises Problem: 422 without a size, 413 with one that is too large."""
+    try:
+        width, height = (int(headers.get(name, "")) for name in ("x-width", "x-height"))
+    except ValueError:
+        raise wrong_shape("samples need X-Width and X-Height, whole numbers") from None
+    if min(width, height) < 1:
+        raise wrong_shape(f"X-Width and X-Height must be 1 or more, got {width} and {height}")
+    if width * height > bounds.PICTURE_PIXELS:
+        raise too_large(f"the picture has {width}x{height} pixels; at most {bounds.PICTURE_PIXELS} are read")
+    return width, height
+
+
+def _check_length(body: bytes, wanted: int, what: str) -> None:
+    if len(body) != wanted:
+        raise wrong_shape(f"{what} has {wanted} bytes, the body has {len(body)}")
+
+
+def _one_of(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> Any:
+    value = headers.get(name, default)
+    if value not in allowed:
+        raise wrong_shape(f"{name.title()} {value[:50]!r} is not known; allowed: {', '.join(allowed)}")
+    return value
+
+
+def _aspect(headers: Mapping[str, str]) -> Fraction:
+    aspect = Fraction(headers.get("x-sample-aspect", "1")[:50])
+    if not Fraction(1, 1000) <= aspect <= 1000:
+        raise ValueError
+    return aspect
