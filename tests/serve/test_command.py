@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import os
 import signal
@@ -89,6 +90,16 @@ def test_a_stop_while_the_model_is_loaded() -> None:
     with serving(*PROBE, wait=False) as process:
         process.until("listening on")
         assert process.end(signal.SIGTERM) < 5.0
+        assert process.popen.returncode == 143
+
+
+def test_a_signal_may_come_to_any_thread() -> None:
+    """The kernel chooses which; Python's handlers run in the main thread only, which must look now and then."""
+    with serving(*PROBE) as process:
+        threads = sorted(int(k.name) for k in Path(f"/proc/{process.popen.pid}/task").iterdir())
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.tgkill(process.popen.pid, threads[-1], int(signal.SIGTERM)) == 0
+        process.popen.wait(5)
         assert process.popen.returncode == 143
 
 
