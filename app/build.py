@@ -14,6 +14,7 @@ from typing import Any, cast
 from app import choose
 from app.config import Settings
 from app.cores import cores, share
+from app.likeness import figures, forced
 from app.machine import resident_mb
 from app.plan import StreamPlan
 from pipelines.errors import SourceError, UsageError
@@ -31,7 +32,7 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, Pr
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.profile import Timing
 from pipelines.predict.requests import Batching
-from pipelines.predict.store import ModelStore, Stored
+from pipelines.predict.store import Calibrated, ModelStore, Stored
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
@@ -279,7 +280,8 @@ def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Cho
 def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool) -> Chosen:
     name = models.find(settings.model)
     store = ModelStore(cache_folder())
-    devices = choose.devices(settings.device, workers)
+    int8 = settings.precision == "int8"
+    devices = choose.devices("cpu" if int8 else settings.device, workers)
     torch_precision = "fp32" if settings.precision == "auto" else settings.precision
     if devices[0] != "cpu" or settings.engine == "torch":
         if settings.engine == "openvino":
@@ -287,22 +289,25 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
         network = name.load()
         make = _named(name, torch_precision, network.batch) if apart else _torch(network, torch_precision)
         why = f"torch {torch_precision} on {devices[0]}" + ("" if settings.engine == "torch" else ": there is a GPU")
-        return Chosen(make, _rgb(network.input, settings), devices, why, labels or network.names)
+        return Chosen(make, rgb(network.input, settings), devices, why, labels or network.names)
     stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
     facts = stored.facts()
     engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
     if engine == "openvino":
-        compiled = stored.folder / "compiled"
+        kept = choose.calibrated(stored, settings.model) if int8 else stored
+        if isinstance(kept, Calibrated):
+            why += f"; {figures(kept.record())}{forced(kept.record())}"
+        compiled = kept.folder / "compiled"
         known = facts.choice.get("single_ms", {})
         single_ms = known.get(precision, known.get("bf16", known.get("fp32")))
 
         def make(device: str, threads: int) -> Engine:
             parallel = 1 if apart else places(threads, single_ms, None if load.bulk else settings.budget_ms)
-            return OpenVinoEngine(stored.model, precision, threads, compiled, facts.batch, parallel)
+            return OpenVinoEngine(kept.model, precision, threads, compiled, facts.batch, parallel)
 
     else:
         make = _named(name, precision, facts.batch) if apart else _torch(name.load(), precision)
-    return Chosen(make, _rgb(facts.input, settings), devices, why, labels or facts.names, stored)
+    return Chosen(make, rgb(facts.input, settings), devices, why, labels or facts.names, stored)
 
 
 def places(threads: int, single_ms: float | None, budget_ms: float | None) -> int:
@@ -322,7 +327,7 @@ def places(threads: int, single_ms: float | None, budget_ms: float | None) -> in
     return max((p for p in most if single_ms / (threads // p) <= SINGLE * budget_ms), default=1)
 
 
-def _rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
+def rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
     return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
 
 
@@ -373,11 +378,12 @@ def _options(
 
 def encoders(at_once: int, settings: Settings) -> int:
     """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
-    than one core can, while another is idle. But one where not every frame is shown: each more than one holds a frame back,
-    and `VideoFile` knows only the rate of the source."""
+    than one core can, while another is idle; half as many again as cores, since each waits for rows of the picture before.
+    But one where not every frame is shown: each more than one holds a frame back, and `VideoFile` knows only the rate of the
+    source."""
     if settings.stride > 1 or settings.max_fps is not None:
         return 1
-    return max(1, cores() // max(at_once, 1))
+    return max(1, 3 * cores() // 2 // max(at_once, 1))
 
 
 def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink]:

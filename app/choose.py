@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.predict.preprocess import RgbPreprocess, softmax
-from pipelines.predict.store import ModelFacts
+from pipelines.predict.store import Calibrated, ModelFacts, Stored
 from pipelines.sources.file import FileSource
 from pipelines.sources.source import Unheard
 from samples import FOLDER
@@ -84,6 +85,8 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
     to 0.06 here and there, which is more than a picture's own path through a video does.
     """
     choice = facts.choice
+    if precision == "int8":
+        return "openvino", "int8", "openvino int8 on the CPU (asked for)"
     if wanted == "auto":
         name = str(choice.get("engine", "openvino"))
         reason = str(choice.get("engine_why", "it is the only one that reads this file"))
@@ -95,6 +98,28 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
         precision = str(choice.get("video_precision", "fp32")) if name == "openvino" and not stills else "fp32"
         reason += f"; {precision}: {'pictures are worth it' if stills else choice.get('video_precision_why', 'exact')}"
     return name, precision, f"{name} {precision} on the CPU ({reason})"
+
+
+def calibrated(stored: Stored, model: str) -> Calibrated:
+    """The int8 form of a model for this CPU.
+
+    :raises UsageError: if there is none; with what to do.
+    """
+    found = stored.calibrated(cpu_name())
+    if found is None:
+        raise uncalibrated(model)
+    return found
+
+
+def uncalibrated(model: str) -> UsageError:
+    """What is said where int8 was asked for, and there is nothing to make it from."""
+    why = f"the model {model!r} has not been calibrated on this machine, and only a run on files begins with that"
+    return UsageError(f"--precision int8: {why}; run: {calibrating(model)}")
+
+
+def calibrating(model: str) -> str:
+    """The command that calibrates a model."""
+    return f"watchline calibrate --model {shlex.quote(model)} SOURCE..."
 
 
 def convert(name: models.ModelName, folder: Path, threads: int) -> ModelFacts:
@@ -144,7 +169,7 @@ def _compare_bf16(
         return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
     bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
     agreement, cosine = likeness(exact, rounded)
-    passed = agreement >= SURE_AGREEMENT and cosine >= MEAN_COSINE
+    passed = alike(agreement, cosine)
     figures = (
         f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 agrees in {100 * agreement:.0f} % of the sure "
         f"frames, mean cosine {cosine:.4f}"
@@ -157,8 +182,19 @@ def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> 
     (1 if there are none), and the mean cosine."""
     sure = softmax(exact).max(axis=1) > SURE_P
     same = exact.argmax(axis=1) == other.argmax(axis=1)
+    return float(same[sure].mean()) if sure.any() else 1.0, float(cosines(exact, other).mean())
+
+
+def cosines(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Of each frame's logits; 0 where one of the two are all 0."""
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
-    return float(same[sure].mean()) if sure.any() else 1.0, float(((exact * other).sum(axis=1) / norms).mean())
+    found: npt.NDArray[np.float32] = (exact * other).sum(axis=1) / np.where(norms == 0, 1, norms)
+    return found
+
+
+def alike(agreement: float, cosine: float) -> bool:
+    """Whether figures of `likeness` pass the gate. What is not a number does not."""
+    return agreement >= SURE_AGREEMENT and cosine >= MEAN_COSINE
 
 
 def _single_ms(path: Path, precision: str, pixels: npt.NDArray[np.uint8], only: int | None) -> float:

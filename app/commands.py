@@ -45,7 +45,8 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
-        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "serve": _serve, "classify": _classify,
+        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "calibrate": _calibrate, "serve": _serve,
+        "classify": _classify,
     }  # fmt: skip
     try:
         return table[command](flags, terminal)
@@ -162,3 +163,11 @@ def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
     url, token_env = flags.pop("url", None), flags.pop("token_env", None)
     wanted = settings(flags, None, sourceless=True)
     return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)
+
+
+def _calibrate(flags: dict[str, Any], terminal: Terminal) -> int:
+    from app.calibrate import calibrate
+
+    terminal.results.require("calibrate")
+    force = flags.pop("force")
+    return calibrate(settings({"precision": "int8", **flags}, None), terminal, force=force)

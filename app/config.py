@@ -131,7 +131,15 @@ def _check(s: Settings) -> None:
     if s.verbose and s.quiet:
         raise UsageError("--verbose and --quiet exclude each other; leave one out")
     if s.precision == "int8":
-        raise UsageError("--precision int8 needs a calibrated model, which this version cannot make yet; use fp32 or bf16")
+        _check_int8(s)
+
+
+def _check_int8(s: Settings) -> None:
+    if s.model == PROBE:
+        raise UsageError("--precision int8 is for networks; --model probe computes nothing that could be rounded")
+    if s.engine == "torch" or s.device.startswith("cuda"):
+        given = "--engine torch" if s.engine == "torch" else f"--device {s.device}"
+        raise UsageError(f"--precision int8 runs in OpenVINO on the CPU; leave out {given}, or take bf16 or fp32")
 
 
 def _check_file(name: str, value: str | None) -> None:

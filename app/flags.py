@@ -82,6 +82,13 @@ def parser() -> argparse.ArgumentParser:
     _bench(_command(commands, "bench", "measure what this machine reaches, and print it beside its limit", EXIT_CODES))
     _serve(_command(commands, "serve", "answer classification requests over HTTP", EXIT_CODES))
     _classify(_command(commands, "classify", "print the labels of pictures", CLASSIFY_CODES))
+    about = "make a model's int8 form from frames of the sources"
+    calibrate = _command(commands, "calibrate", about, SOURCES + "\n\n" + EXIT_CODES)
+    calibrate.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="what the model will see; see below"))
+    calibrate.add_argument("--force", action="store_true", help="keep it also if it is too unlike fp32")
+    _names_and_fit(calibrate.add_argument_group("model"))
+    _camera_flags(calibrate)
+    _talk_flags(calibrate)
     return top
 
 
@@ -198,10 +205,7 @@ def _camera_flags(command: argparse.ArgumentParser) -> Any:
 
 def _model_flags(command: argparse.ArgumentParser) -> None:
     model = command.add_argument_group("model")
-    model.add_argument(
-        "--model",
-        **_absent(metavar="NAME|PATH", help="lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe"),
-    )
+    _names_and_fit(model)
     model.add_argument("--labels", **_absent(metavar="FILE", help="line k, from 0, names class k"))
     model.add_argument("--topk", **_absent(type=int, metavar="N", help="labels a frame (5)"))
     model.add_argument("--device", **_absent(metavar="D", help="auto, cpu, cuda, cuda:N"))
@@ -209,9 +213,16 @@ def _model_flags(command: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", **_absent(choices=("auto", "fp32", "bf16", "int8"), help="(auto: measured)"))
     threads = "of the model on the CPU, in each process (all cores)"
     model.add_argument("--threads", **_absent(type=int, metavar="N", help=threads))
-    model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
     model.add_argument("--probe-ms-per-batch", **_absent(type=float, metavar="X", help="for --model probe: time of a batch"))
     model.add_argument("--probe-ms-per-frame", **_absent(type=float, metavar="Y", help="and of each frame in it"))
+
+
+def _names_and_fit(model: Any) -> None:
+    model.add_argument(
+        "--model",
+        **_absent(metavar="NAME|PATH", help="lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe"),
+    )
+    model.add_argument("--fit", **_absent(choices=("crop", "squash", "pad"), help="how a frame meets the square input (crop)"))
 
 
 def _talk_flags(command: argparse.ArgumentParser) -> None:

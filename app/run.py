@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.build import cache_folder
 from app.codes import FAILED, WRONG
 from app.config import Settings
 from app.console import RunScreen, summary
@@ -29,6 +30,7 @@ from app.terminal import Terminal
 from app.work import Work
 from pipelines.errors import SinkError, SourceError, UsageError, WatchlineError, reason
 from pipelines.gate import hidden_in, visible
+from pipelines.predict.store import ModelStore
 from pipelines.sinks.display import Display, open_display
 from pipelines.sinks.rescue import before_exit
 from pipelines.sinks.window import Window
@@ -186,6 +188,7 @@ def _abandon(work: Work, signals: Signals) -> None:
     """Something does not end: finish the outputs, say what hangs, and go."""
     log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
     work.finish_outputs(FINISH_S)
+    ModelStore(cache_folder()).forget_unfinished()
     os._exit(signals.code(FAILED))
 
 

@@ -109,6 +109,10 @@ class Work:
 
     def _work(self) -> None:
         events = PredictorEvents(self.monitor.batch, self.stop)
+        if self._settings.precision == "int8":
+            from app.calibrate import ensure
+
+            ensure(self._settings, self.streams, self._stop)
         self._model = model = build.make_model(self._settings, events, build.Load.of(self.streams, self._settings))
         if self._stop.is_set():
             return

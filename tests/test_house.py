@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 HOUSE = sorted((ROOT / "pipelines").rglob("*.py"))
 PEOPLE = sorted((ROOT / "app").rglob("*.py"))
 LEAVES = ("frame", "errors", "channel", "crew")
-HEAVY = {"torch", "torchvision", "timm"}
+HEAVY = {"torch", "torchvision", "timm", "nncf"}
 ENGINES = ROOT / "pipelines/predict/engines"
 ROLES = {
     "sources": {"Source"},
@@ -128,6 +128,7 @@ def test_only_build_names_concrete_sources_and_sinks(path: Path) -> None:
         "files.py": {"FileSource"},
         "parts.py": {"VideoFile"},
         "clients.py": {"ProbeEngine"},
+        "likeness.py": {"OpenVinoEngine", "OpenVinoSlot"},
         "choose.py": {"FileSource", "OpenVinoEngine", "TorchEngine", "HostDevice"},
         "doctor.py": set(),
     }.get(path.name, set())

@@ -32,6 +32,8 @@ log = logging.getLogger("watchline.bench")
 
 GOODPUT = 0.99
 """Share of frames within the budget with which streams count as served."""
+OTHERS = 0.1
+"""Cores that others may use meanwhile before the figures say more about them."""
 MOST = 1024
 """Streams that are tried at most, or nearly. Each has two threads."""
 CAMERA_FRAMES = 25
@@ -198,6 +200,10 @@ def _print(result: dict[str, Any], results: Results) -> None:
         share = "" if result["share_of_ideal"] is None else f": {100 * result['share_of_ideal']:.0f} % of that"
         results.put(f"reached {result['reached']} with a goodput of {GOODPUT} or more{share}")
     trials = [t for t in (result["trial"], result["double"]) if t is not None]
+    others = max(t["elsewhere"] for t in trials)
+    if others > OTHERS:
+        cores = result["machine"]["cores"]
+        results.put(f"other programs used {others:.1f} of {cores} cores meanwhile: measure again when they are idle")
     results.put()
     results.put(table(["streams", *(str(t["streams"]) for t in trials)], [_row(name, trials) for name in ROWS]))
     stages = [[s, *(t["latency_ms"][s][q] for t in trials for q in QUANTILES)] for s in STAGES]

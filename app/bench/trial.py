@@ -24,6 +24,8 @@ from pipelines.predict.predictor import AsyncBatchPredictor
 LEAD_S = 0.3
 """Before the first frames are due: so long, and OPEN_S a stream, takes opening."""
 OPEN_S = 0.03
+CAMERA_S = 3.0
+"""So long a camera takes until it sends, at most."""
 SETTLE_S = 1.5
 """Not counted at the beginning, or half of the counted time if that is less: what the scheduler knows of streams and batches is
 of the trial before."""
@@ -109,9 +111,9 @@ class Stage:
     def play(self, predictor: AsyncBatchPredictor | Pool, streams: int, seconds: float, period_s: float) -> Trial:
         """Play so many streams for `seconds`, their frames spread evenly over the period.
 
-        :raises SourceError: if a stream breaks off.
+        :raises SourceError: if a stream breaks off, or never begins.
         """
-        begin_s = time.monotonic() + LEAD_S + OPEN_S * streams
+        begin_s = time.monotonic() + (CAMERA_S if self._stream.kind == "rtsp" else LEAD_S) + OPEN_S * streams
         count_s = begin_s + min(SETTLE_S, seconds / 2)
         between = (count_s, count_s + seconds)
         names = [f"{self._stream.name}-{k + 1}" for k in range(streams)]
@@ -130,6 +132,9 @@ class Stage:
         faults = [fault for ledger in ledgers for fault in ledger.faults]
         if faults:
             raise SourceError(f"with {streams} streams: {faults[0]}")
+        silent = [ledger.stream for ledger in ledgers if not ledger.captured]
+        if silent:
+            raise SourceError(f"with {streams} streams: {silent[0]} gave no picture; does it serve as many at once?")
         return _trial(counted, ledgers, used)
 
 

@@ -51,7 +51,9 @@ class Entry:
 
     def shut(self) -> None:
         """Nobody will run it any more: cancelled, or `shutdown` if it was in a batch."""
-        if not self.future.cancel() and self.future.running():
+        if self.future.cancel():
+            self.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would go on waiting
+        elif self.future.running():
             self.future.set_exception(Dropped("shutdown"))
 
 

@@ -75,8 +75,11 @@ class DynamicBatchScheduler:
                 known.open = True
                 return
             capacity = 1 + LANE_AHEAD if live else (self._options.slots + 2) * self.fill
-            self._streams[stream] = StreamQueue(stream, live, capacity)
-            self._rooms[stream] = threading.Condition(self._lock)
+            self._add(StreamQueue(stream, live, capacity))
+
+    def _add(self, stream: StreamQueue) -> None:
+        self._streams[stream.name] = stream
+        self._rooms[stream.name] = threading.Condition(self._lock)
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests, of which at most `capacity` wait."""
@@ -265,7 +268,7 @@ class DynamicBatchScheduler:
             if self._stopped:
                 return False
             if isinstance(entry.stream, StreamQueue) and name not in self._streams:  # it was closed before this one began
-                self._streams[name] = StreamQueue(name, entry.stream.live, entry.stream.capacity, open=False)
+                self._add(StreamQueue(name, entry.stream.live, entry.stream.capacity, open=False))
             queue = entry.stream = self._queue(name)
             if isinstance(queue, StreamQueue) and queue.live:
                 entry.deadline_s = entry.frame.trace.arrived_s + self._options.budget_s

@@ -1,7 +1,9 @@
 """Converted models on disk, each with what preprocessing, labels and the scheduler need beside it.
 
 A second start reads everything from here and imports neither torch nor timm. One folder for each model identity and set
-of versions; written whole into a temporary folder and renamed, so that two processes may convert at once.
+of versions; written whole into a temporary folder and renamed, so that two processes may convert at once. OpenVINO keeps what
+it compiled in a folder beside the model, by a key of its own with its version and the CPU's name; one serves every precision.
+That key does not see weights that change at the same path within a second (tried), so that the folder goes with the model.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,10 @@ from pipelines.predict.profile import Timing
 
 FORMAT = 2
 """Raised when what is stored changes its meaning."""
+CALIBRATION = 1
+"""Raised when models are made int8 in another way."""
+STALE_S = 3600.0
+"""A temporary folder so old is what a killed process has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +46,70 @@ class ModelFacts:
     choice: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A folder with the int8 form of a model (`model.xml`, `model.bin`) and `record.json`, which says how it compares."""
+
+    folder: Path
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.xml"
+
+    def record(self) -> dict[str, Any]:
+        """:raises OSError, ValueError: if it cannot be read."""
+        record: dict[str, Any] = json.loads((self.folder / "record.json").read_text())
+        return record
+
+
 class Stored:
-    """One model's folder: `model.xml` and `model.bin` for OpenVINO, `facts.json`, and profiles by engine and precision."""
+    """One model's folder: `model.xml` and `model.bin` for OpenVINO, `facts.json`, profiles by engine and precision, and int8
+    forms by CPU."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.model = folder / "model.xml"
+
+    def calibrated(self, cpu: str) -> Calibrated | None:
+        """The int8 form that was made on this kind of CPU; None where there is none, or half of one."""
+        found = Calibrated(self._int8(cpu))
+        try:
+            found.record()
+        except (OSError, ValueError):
+            return None
+        return found if found.model.is_file() else None
+
+    def calibrate(self, cpu: str, make: Callable[[Path], dict[str, Any]]) -> Calibrated:
+        """Keep the int8 form that `make(folder)` writes as `model.xml`, in place of an earlier one; its result is the record.
+
+        :raises UsageError: if it cannot be written. What `make` raises leaves what was there.
+        """
+        try:
+            with _fresh(self.folder, "int8") as fresh:
+                record = make(fresh)
+                _write(fresh / "record.json", record)
+                self._put(fresh, self._int8(cpu))
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+        return Calibrated(self._int8(cpu))
+
+    def _put(self, fresh: Path, place: Path) -> None:
+        """In two renames: who looks meanwhile finds the old one, the new one, or for a moment none; never half of one."""
+        old = fresh.with_name(f"{fresh.name}-old")
+        try:
+            with suppress(FileNotFoundError):
+                place.rename(old)
+            fresh.rename(place)
+        except OSError:
+            # Another process was faster, and what it wrote is as good.
+            if not (place / "record.json").is_file():
+                raise
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _int8(self, cpu: str) -> Path:
+        # By CPU: the figures of the record are those of its arithmetic.
+        return self.folder / f"int8-{hashlib.sha256(f'{cpu} {CALIBRATION}'.encode()).hexdigest()[:12]}"
 
     def whole(self) -> bool:
         """Whether model and facts are there and the facts can be read."""
@@ -82,29 +148,38 @@ class ModelStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def find(self, identity: str) -> Stored | None:
+        """The stored model of this identity, if it is there."""
+        stored = self._at(identity)
+        return stored if stored.whole() else None
+
     def get(self, identity: str, convert: Callable[[Path], ModelFacts]) -> Stored:
         """The stored model of this identity; `convert(folder)` writes `model.xml` and gives the facts if it is new.
 
         :raises UsageError: if it cannot be written.
         """
-        versions = f"openvino {importlib.metadata.version('openvino')} format {FORMAT}"
-        key = hashlib.sha256(f"{identity} {versions}".encode()).hexdigest()[:20]
-        stored = Stored(self.folder / key)
+        stored = self._at(identity)
         if stored.whole():
             return stored
         try:
-            self._make(stored, key, convert)
+            self._make(stored, convert)
         except OSError as error:
-            raise UsageError(
-                f"converted models cannot be kept in {str(self.folder)!r}: {error.strerror}; "
-                "make it a folder that can be written, with room, or set WATCHLINE_CACHE to another"
-            ) from error
+            raise _unwritable(self.folder, error) from error
         return stored
 
-    def _make(self, stored: Stored, key: str, convert: Callable[[Path], ModelFacts]) -> None:
+    def forget_unfinished(self) -> None:
+        """Remove what this process has begun to write. For the last resort: who writes still hangs."""
+        begun = f"{_prefix('*')}*"
+        for folder in [*self.folder.glob(begun), *self.folder.glob(f"*/{begun}")]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _at(self, identity: str) -> Stored:
+        versions = f"openvino {importlib.metadata.version('openvino')} format {FORMAT}"
+        return Stored(self.folder / hashlib.sha256(f"{identity} {versions}".encode()).hexdigest()[:20])
+
+    def _make(self, stored: Stored, convert: Callable[[Path], ModelFacts]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.folder))
-        try:
+        with _fresh(self.folder, stored.folder.name) as fresh:
             facts = convert(fresh)
             _write(fresh / "facts.json", asdict(facts))
             if not stored.whole():
@@ -115,8 +190,32 @@ class ModelStore:
                 # Another process was faster; what it wrote is as good. Anything else shows when the model is read.
                 if not stored.whole():
                     raise
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def _fresh(parent: Path, name: str) -> Iterator[Path]:
+    """A folder to write in, until it is renamed; whatever happens, nothing is left of it."""
+    for left in parent.glob(".*-*-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=_prefix(name), dir=parent))
+    try:
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _prefix(name: str) -> str:
+    """How the names of this process's temporary folders begin."""
+    return f".{name}-{os.getpid()}-"
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"converted models cannot be kept in {str(folder)!r}: {error.strerror}; "
+        "make it a folder that can be written, with room, or set WATCHLINE_CACHE to another"
+    )
 
 
 def _write(path: Path, content: Any) -> None:

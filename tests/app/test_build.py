@@ -50,7 +50,7 @@ def test_only_files_alone_may_take_their_time() -> None:
 
 @pytest.mark.parametrize(
     ("at_once", "settings", "threads"),
-    [(1, {}, 8), (2, {}, 4), (3, {}, 2), (20, {}, 1), (1, {"stride": 25}, 1), (1, {"max_fps": 1.0}, 1)],
+    [(1, {}, 12), (2, {}, 6), (3, {}, 4), (20, {}, 1), (1, {"stride": 25}, 1), (1, {"max_fps": 1.0}, 1)],
 )
 def test_cores_are_shared_by_encoders_unless_frames_come_slowly(
     at_once: int, settings: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch

@@ -169,7 +169,6 @@ def test_an_address_in_the_place_of_a_file(flag: str, address: str) -> None:
     [
         ("engine", "onnx", "allowed: auto, torch, openvino"),
         ("precision", "fp16", "allowed: auto, fp32, bf16, int8"),
-        ("precision", "int8", "use fp32 or bf16"),
         ("device", "tpu", "allowed: auto, cpu, cuda, cuda:N"),
         ("fit", "stretch", "allowed: crop, squash, pad"),
         ("topk", 0, "--topk must be more than 0, got 0"),

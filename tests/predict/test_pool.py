@@ -568,13 +568,16 @@ def test_a_file_loses_no_frame_though_its_only_worker_is_killed(gate: Path) -> N
 def test_a_file_that_was_closed_loses_nothing_either(gate: Path) -> None:
     with House(lambda: FaultyEngine(gate), workers=1) as house:
         house.pool.open("file", live=False)
-        futures = house.ask([faults.HELD, 1, 2, 3], "file")
+        frames = [frame("file", k, luma, 0.0) for k, luma in enumerate((faults.HELD, 1, 2, 3))]
+        futures = [house.pool.submit(one) for one in frames]
         house.pool.close("file")
         with held(gate):
             kill(house.pids()[0])
             house.until(lambda: house.pool.restarts == 1)
         let_through(gate, futures)
         assert [said(f) for f in futures] == [faults.HELD, 1, 2, 3]
+        for one in frames:
+            house.pool.finish(one)
 
 
 def test_cameras_of_a_dead_worker_go_to_the_others_and_some_come_back() -> None:

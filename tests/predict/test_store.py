@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,88 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"file.*WATCHLINE_CACHE"):
         ModelStore(tmp_path / "file").get("a", Converter())
+
+
+# int8 forms.
+
+
+def test_an_int8_form_is_found_by_model_cpu_and_versions(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = store.get("a", Converter())
+    assert stored.calibrated("this CPU") is None
+    made = stored.calibrate("this CPU", _int8("one"))
+    found = ModelStore(store.folder).get("a", Converter()).calibrated("this CPU")
+    assert found == made
+    assert (made.record(), made.model.read_text()) == ({"of": "one"}, "one")
+    assert stored.calibrated("another CPU") is None
+    assert store.get("other weights", Converter()).calibrated("this CPU") is None
+    (made.folder / "compiled").mkdir()
+    assert stored.calibrate("this CPU", _int8("two")) == made
+    assert made.record() == {"of": "two"}
+    assert sorted(p.name for p in made.folder.iterdir()) == ["model.xml", "record.json"], "the old one's stayed"
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "99")
+    assert store.get("a", Converter()).calibrated("this CPU") is None
+
+
+@pytest.mark.parametrize("what", ["no record", "half of the record", "no model"])
+def test_half_of_an_int8_form_is_none(store: ModelStore, what: str) -> None:
+    stored = store.get("a", Converter())
+    made = stored.calibrate("this CPU", _int8("one"))
+    if what == "no model":
+        made.model.unlink()
+    elif what == "no record":
+        (made.folder / "record.json").unlink()
+    else:
+        (made.folder / "record.json").write_text('{"of": ')
+    assert stored.calibrated("this CPU") is None
+    assert stored.calibrate("this CPU", _int8("two")).record() == {"of": "two"}
+
+
+def test_calibrating_that_fails_leaves_the_one_before(store: ModelStore) -> None:
+    def broken(folder: Path) -> dict[str, str]:
+        (folder / "model.xml").write_text("half")
+        raise UsageError("refused")
+
+    stored = store.get("a", Converter())
+    with pytest.raises(UsageError, match="refused"):
+        stored.calibrate("this CPU", broken)
+    assert stored.calibrated("this CPU") is None
+    made = stored.calibrate("this CPU", _int8("one"))
+    with pytest.raises(UsageError, match="refused"):
+        stored.calibrate("this CPU", broken)
+    assert stored.calibrated("this CPU") == made
+    assert not list(stored.folder.glob(".*"))
+
+
+def test_what_a_killed_process_left_is_cleared_away_after_a_while(store: ModelStore) -> None:
+    stored = store.get("a", Converter())
+    old, new = stored.folder / ".int8-77-abc", stored.folder / ".int8-78-def"
+    for left in (old, new):
+        left.mkdir()
+    os.utime(old, (0, 0))
+    stored.calibrate("this CPU", _int8("one"))
+    assert not old.exists()
+    assert new.exists(), "another process may be writing there"
+    new.rmdir()
+
+
+def test_what_this_process_has_begun_can_be_forgotten(store: ModelStore) -> None:
+    def hanging(folder: Path) -> dict[str, str]:
+        (store.folder / ".other-1-abc").mkdir()
+        store.forget_unfinished()
+        assert not folder.exists()
+        raise UsageError("gone")
+
+    with pytest.raises(UsageError, match="gone"):
+        store.get("a", Converter()).calibrate("this CPU", hanging)
+    (store.folder / ".other-1-abc").rmdir()
+
+
+def _int8(name: str) -> Callable[[Path], dict[str, str]]:
+    def make(folder: Path) -> dict[str, str]:
+        (folder / "model.xml").write_text(name)
+        return {"of": name}
+
+    return make
 
 
 # Profiles.
