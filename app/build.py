@@ -196,7 +196,9 @@ class Model:
     def keep_profile(self) -> None:
         """Remember the measured times for the next start."""
         if self.stored is not None:
-            self.stored.keep_profile(self.key, self.predictor.profile.table)
+            # Cameras warm no size that they cannot fill: what an earlier start found out about larger ones stays.
+            known = self.stored.profile(self.key) or {}
+            self.stored.keep_profile(self.key, {**known, **self.predictor.profile.table})
 
     def workers(self) -> list[dict[str, Any]]:
         """Of a pool, for the report: what each worker ran on, and how often it was replaced."""

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from app.choose import cpu_name
 from app.config import Settings
 from app.cores import quota
 from app.machine import gpu_name, version
-from app.plan import plan
+from app.plan import StreamPlan, plan
 from app.standard import Results
 from app.threads import pools
-from pipelines.errors import SourceError, WatchlineError
+from pipelines.errors import WatchlineError, reason
 from pipelines.gate import shown
 from pipelines.predict.engines.silent import import_openvino
 from pipelines.sinks.display import display_there
@@ -41,10 +42,19 @@ def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) 
         results.put(f"{name:<10} {check()}")
     good = True
     for text in sources:
-        answer, answered = _reach(text, camera)
-        # An error names its address itself.
-        results.put(f"{'source':<10} {answer}" if shown(text) in answer else f"{'source':<10} {shown(text)}: {answer}")
-        good &= answered
+        settings = Settings(sources=(text,), reconnect=False, **camera)
+        try:
+            streams = plan(settings)
+        except WatchlineError as error:
+            results.put(f"{'source':<10} {error}")
+            good = False
+            continue
+        for stream in streams:
+            answer, answered = _reach(stream, settings)
+            address = shown(text if len(streams) == 1 else stream.address)
+            # An error names its address itself.
+            results.put(f"{'source':<10} {answer}" if address in answer else f"{'source':<10} {address}: {answer}")
+            good &= answered
     return 0 if good else 1
 
 
@@ -118,34 +128,30 @@ def _threads() -> str:
     return ("\n" + " " * 11).join(lines)
 
 
-def _reach(text: str, camera: Mapping[str, Any]) -> tuple[str, bool]:
+def _reach(stream: StreamPlan, settings: Settings) -> tuple[str, bool]:
     """Open a source and wait for its first picture, in a thread that is told to stop when that takes too long."""
     found: list[str] = []
+    failed: list[str] = []
     stop = threading.Event()
-    settings = Settings(sources=(text,), reconnect=False, **camera)
 
     def look() -> None:
         began_s = time.monotonic()
         try:
-            stream = plan(settings)[0]
-            captures = build.make_source(stream, settings, stop).frames(stop, Unheard())
-            for capture in captures:
-                width, height = capture.picture.upright_size
-                rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""
-                found.append(f"{width}x{height}{rate}, first picture after {time.monotonic() - began_s:.2f} s")
-                break
-            captures.close()
-        except WatchlineError as error:
-            found.append(str(error))
-            failed.append(error)
+            with closing(build.make_source(stream, settings, stop).frames(stop, Unheard())) as captures:
+                for capture in captures:
+                    width, height = capture.picture.upright_size
+                    rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""
+                    found.append(f"{width}x{height}{rate}, first picture after {time.monotonic() - began_s:.2f} s")
+                    return
+            failed.append("it ended without a picture")
+        except Exception as error:
+            failed.append(str(error) if isinstance(error, WatchlineError) else reason(error))
 
-    failed: list[Exception] = []
     thread = threading.Thread(target=look, name="doctor")
     thread.start()
     thread.join(PATIENCE_S)
     stop.set()
     thread.join()
-    if not found:
-        failed.append(SourceError("nothing"))
-    return (found[0] if found else f"no picture within {PATIENCE_S:g} s"), not failed
-
+    if found:
+        return found[0], True
+    return (failed[0] if failed and failed[0] else f"no picture within {PATIENCE_S:g} s"), False

@@ -349,7 +349,13 @@ class AsyncBatchPredictor:
                     if self._lost is not None:
                         raise
                 else:
-                    self._hand_out(batch, logits)
+                    try:
+                        self._hand_out(batch, logits)
+                    except BaseException as error:
+                        for entry in batch.entries:
+                            if not entry.future.done():
+                                entry.fail(error)
+                        raise
         finally:
             # Only an error of this class itself comes here with batches left: nobody may wait for them for ever.
             self._running.stop()
@@ -376,8 +382,10 @@ class AsyncBatchPredictor:
         took_s = now - max(batch.started_s, self._ended_s[0])
         self._ended_s.append(now)
         n = len(batch.entries)
-        self.profile.observe(n, took_s, now)
-        self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
+        try:
+            self.profile.observe(n, took_s, now)
+        finally:
+            self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
             entry.future.set_result(Prediction(self._top(row), batch.id, n))

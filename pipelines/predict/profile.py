@@ -67,7 +67,8 @@ class Profile:
 
     def p99(self, b: int) -> float:
         """Seconds within which 99 of 100 batches of b end now."""
-        return self._median[b - 1] * self._ratio_p99 if self._ratio_p99 else self._p99[b - 1]
+        ratio = self._ratio_p99  # once: the other thread may take it away
+        return self._median[b - 1] * ratio if ratio else self._p99[b - 1]
 
     def observe(self, b: int, seconds: float, now_s: float) -> None:
         """A batch of b that ended now took so long on the running system."""

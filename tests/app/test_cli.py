@@ -228,6 +228,15 @@ def test_doctor(place: Path) -> None:
     assert {"cpu", "gpu", "engines", "decoders", "display", "memory"} <= {line.split()[0] for line in done.out.splitlines()}
 
 
+def test_doctor_reaches_all_that_a_list_names(place: Path) -> None:
+    numbered(place / "num.mp4", frames=3)
+    (place / "all.streams").write_text("num.mp4\nnope.mp4\nsynthetic:64x64@25\n")
+    done = watchline("doctor", "all.streams")
+    assert done.code == 1
+    lines = [line.split(maxsplit=1)[1] for line in done.out.splitlines() if line.startswith("source")]
+    assert [line.split(":")[0] for line in lines] == ["num.mp4", "cannot read 'nope.mp4'", "synthetic"]
+
+
 def test_doctor_says_what_does_not_answer() -> None:
     done = watchline("doctor", "nope.mp4", "synthetic:64x64@25")
     assert done.code == 1

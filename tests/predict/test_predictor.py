@@ -325,6 +325,31 @@ def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) 
     assert engine.closed == 1
 
 
+@pytest.mark.parametrize("where", ["observe", "top"])
+def test_an_error_among_the_answers_ends_the_predictor_and_every_future(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the slot is given back, and between two answers: no future of the batch in hand stays open."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    predictor = _predictor(LateEngine(), options=FULL)
+    if where == "top":
+        monkeypatch.setattr(predictor, "_top", broken)
+    futures: list[Future[Prediction]] = []
+
+    def run() -> None:
+        with predictor:
+            if where == "observe":
+                monkeypatch.setattr(predictor.profile, "observe", broken)
+            predictor.open("a", live=False)
+            futures.extend(_submit(predictor, range(8)))
+            concurrent.futures.wait(futures, WAIT_S)
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+    assert all(f.done() for f in futures)
+
+
 def test_leaving_cancels_what_waits_and_finishes_what_runs(gate: Held) -> None:
     engine = LateEngine(gate)
     with _predictor(engine, options=replace(OPTIONS, scheduler=SchedulerOptions(max_batch=1, slots=1))) as predictor:
