@@ -12,7 +12,7 @@ import threading
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,27 @@ class Histogram:
         return figures | {"max": round(1e3 * self.max_s, 3) if self.count else None, "count": self.count}
 
 
+class StageTimes:
+    """How long each stage took of the frames of several streams, which share it: a thousand files need no more memory than
+    one. Any thread."""
+
+    def __init__(self) -> None:
+        self.histograms = {stage: Histogram() for stage in STAGES}
+        self._lock = threading.Lock()
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count one frame, by stage."""
+        with self._lock:
+            for stage, spent_s in seconds.items():
+                self.histograms[stage].add(spent_s)
+
+    def merge(self, other: StageTimes) -> None:
+        """Add all frames of another one."""
+        with other._lock:
+            for stage, histogram in other.histograms.items():
+                self.histograms[stage].merge(histogram)
+
+
 @dataclass(frozen=True, slots=True)
 class Glance:
     """One stream as it is now, for the screen."""
@@ -104,7 +125,11 @@ class Outage:
 class StreamLedger:
     """The accounts of one stream. Any thread; it is the `Watch` of its source."""
 
-    def __init__(self, stream: str, *, live: bool, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: str, *, live: bool, budget_s: float, stages: StageTimes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """stages: where the times of its frames are counted together with those of other streams."""
         self.stream = stream
         self.live = live
         self.captured = 0
@@ -121,11 +146,12 @@ class StreamLedger:
         self.ended = False
         self.expected: int | None = None
         """Frames that the container announces."""
-        self.stages = {stage: Histogram() for stage in STAGES}
-        self.camera_age = Histogram()
+        self.total = Histogram()
+        self.camera_age: Histogram | None = None
         """From the camera's own time of a picture until it was shown, where that can be compared with this machine's."""
         self.camera_clock: str | None = None
         """Why it can (see `StreamInfo`); None where the camera tells no time."""
+        self._stages = stages
         self._packets: PacketCounts | None = None
         self._budget_s = budget_s
         self._clock = clock
@@ -161,10 +187,11 @@ class StreamLedger:
 
     def _shown(self, result: Result) -> None:
         trace = result.frame.trace
-        for stage, seconds in trace.stages().items():
-            self.stages[stage].add(seconds)
+        if self._stages is not None:
+            self._stages.add(trace.stages())
         assert trace.shown_s is not None
         total_s = trace.shown_s - trace.arrived_s
+        self.total.add(total_s)
         self.shown += 1
         self.late += self.live and total_s > self._budget_s
         self._last_s = trace.shown_s
@@ -176,6 +203,7 @@ class StreamLedger:
             return
         self.camera_clock = frame.info.camera_clock
         if frame.info.camera_clock != "not compared" and frame.trace.shown_s is not None:
+            self.camera_age = self.camera_age or Histogram()
             self.camera_age.add(wall_s(frame.trace.shown_s, self._clock()) - frame.captured_s)
 
     # What the source tells.
@@ -240,7 +268,7 @@ class StreamLedger:
                 fps=(len(self._recent) - 1) / span_s if span_s else 0.0,
                 p50_ms=1e3 * totals[len(totals) // 2] if totals else None,
                 p99_ms=1e3 * totals[math.ceil(0.99 * len(totals)) - 1] if totals else None,
-                camera_age_ms=None if (age_s := self.camera_age.quantile(0.5)) is None else 1e3 * age_s,
+                camera_age_ms=1e3 * (self.camera_age.quantile(0.5) or 0.0) if self.camera_age else None,
                 silent_s=self._clock() - lost.since_s if lost else None,
                 ended=self.ended,
             )  # fmt: skip
@@ -260,10 +288,10 @@ class StreamLedger:
                 "outages": [self._outage(o) for o in self._outages],
                 "fps": _rate(self.shown, self._first_s, self._last_s),
                 "goodput": _share(self.shown - self.late, self._counted()),
-                "latency_ms": self.stages["total"].as_ms(),
+                "latency_ms": self.total.as_ms(),
                 "packets": None if self._packets is None else self._packets.as_dict(),
                 "camera_clock": self.camera_clock,
-                "camera_age_ms": self.camera_age.as_ms() if self.camera_age.count else None,
+                "camera_age_ms": self.camera_age.as_ms() if self.camera_age else None,
                 "errors": list(self.faults),
                 "live": self.live,
             }
@@ -304,12 +332,13 @@ class LatencyMonitor:
         """What was lost of what belongs to all streams: any makes the run end with 1."""
         self._clock = clock
         self._ledgers: dict[str, StreamLedger] = {}
+        self._stages = {live: StageTimes() for live in (True, False)}
         self._device = _Device()
         self._lock = threading.Lock()
 
     def open(self, stream: str, *, live: bool) -> StreamLedger:
         """A ledger for a new stream."""
-        ledger = StreamLedger(stream, live=live, budget_s=self.budget_s, clock=self._clock)
+        ledger = StreamLedger(stream, live=live, budget_s=self.budget_s, stages=self._stages[live], clock=self._clock)
         with self._lock:
             self._ledgers[stream] = ledger
         return ledger
@@ -342,7 +371,10 @@ class LatencyMonitor:
         promised = [ledger for ledger in ledgers if ledger.live and ledger.captured] or ledgers
         first = min((s for ledger in ledgers if (s := ledger.span()[0]) is not None), default=None)
         last = max((s for ledger in ledgers if (s := ledger.span()[1]) is not None), default=None)
-        stages = _merged(ledger.stages for ledger in promised)
+        times = StageTimes()
+        for live in {ledger.live for ledger in promised}:
+            times.merge(self._stages[live])
+        stages = times.histograms
         good = [ledger.good() for ledger in promised]
         with self._lock:
             d = self._device
@@ -359,14 +391,6 @@ class LatencyMonitor:
             "device": {"use": round(min(busy, 1.0), 4)},
             "errors": list(self.faults),
         }
-
-
-def _merged(all_stages: Iterable[dict[str, Histogram]]) -> dict[str, Histogram]:
-    merged = {stage: Histogram() for stage in STAGES}
-    for stages in all_stages:
-        for stage, histogram in stages.items():
-            merged[stage].merge(histogram)
-    return merged
 
 
 def _rate(count: int, first_s: float | None, last_s: float | None) -> float | None:
