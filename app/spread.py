@@ -75,7 +75,7 @@ class Spread:
 
 
 def split(frames: Iterable[Sequence[Pixels]]) -> Split:
-    """Of each source's frames every third calibrates. No picture is in both sets, nor twice in one."""
+    """Every third of the frames calibrates. No picture is in both sets, nor twice in one."""
     sets: tuple[list[Pixels], list[Pixels]] = ([], [])
     seen: set[bytes] = set()
     sources = 0
@@ -84,7 +84,7 @@ def split(frames: Iterable[Sequence[Pixels]]) -> Split:
         for frame in one:
             key = hashlib.sha256(frame.tobytes()).digest()
             if key not in seen:
-                sets[(len(seen) - before) % 3 != 1].append(frame)
+                sets[len(seen) % 3 != 1].append(frame)
                 seen.add(key)
         sources += len(seen) > before
     calibrating, comparing = (np.stack(s) if s else np.empty((0, 3, 1, 1), np.uint8) for s in sets)

@@ -11,6 +11,7 @@ import cv2
 
 from app.cores import share
 
+ROWS = "each waits for rows of the picture before"
 OPENCV = 1
 """Of OpenCV, which draws: by itself it would wake a pool of all cores for each larger area, in the middle of an inference."""
 
@@ -44,7 +45,7 @@ def pools() -> list[Pool]:
         Pool("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
         Pool("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),
         Pool("scaler", 1, "a frame is scaled in less time than a second thread takes to wake"),
-        Pool("encoder of a file", build.encoders(1, Settings()), "all cores, shared by all files at once: frame threads"),
+        Pool("encoder of a file", build.encoders(1, Settings()), f"half as many again as cores, all files together: {ROWS}"),
         Pool("encoder of a camera", 1, "more would hold frames back"),
         Pool("opencv", OPENCV, "it only draws small areas"),
     ]

@@ -60,9 +60,8 @@ class Work:
         self._at_once = 1
         """Files that are worked on at once."""
         self._began_s = time.monotonic()
-        self._ready_s: float | None = None
-        self.ready_cpu_s = 0.0
-        """CPU time of this process when its first source was about to be opened."""
+        self.ready_s, self.ready_cpu_s = 0.0, 0.0
+        """Monotonic time, and CPU time of this process, when its first source was about to be opened; 0 before."""
         self.thread = threading.Thread(target=self._run, name="run")
 
     def stop(self) -> None:
@@ -126,8 +125,8 @@ class Work:
                 build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
             stack.enter_context(model.predictor)
             model.keep_profile()
-            self._ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
-            log.info("ready after %.1f s", self._ready_s - self._began_s)
+            self.ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
+            log.info("ready after %.1f s", self.ready_s - self._began_s)
             self._crew = stack.enter_context(Crew(self.stop))
             self._start_lanes(self._crew, model)
         if model.predictor.error is not None:
@@ -267,14 +266,14 @@ class Work:
         report["device"]["memory_mb"] = round(self._model.memory_mb() if self._model else resident_mb(), 1)
         report["budget_ms"] = self._settings.budget_ms
         report["warmup_s"] = round(self._model.predictor.warmup_s, 3) if self._model else None
-        report["ready_s"] = round(self._ready_s - self._began_s, 3) if self._ready_s else None
+        report["ready_s"] = round(self.ready_s - self._began_s, 3) if self.ready_s else None
         report["engine"] = {
             "name": engine.name if engine else None,
             "precision": engine.precision if engine else None,
             "device": engine.device if engine else None,
             "model": self._settings.model,
             "why": self._model.why if self._model else None,
-            "profile_ms": self._model.predictor.profile.as_ms() if self._model and self._ready_s else {},
+            "profile_ms": self._model.predictor.profile.as_ms() if self._model and self.ready_s else {},
             "workers": self._model.workers() if self._model else [],
         }
         report["machine"] = machine()

@@ -6,12 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from app import build
-from pipelines.channel import Channel
+from pipelines.channel import Channel, Closed
 from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
@@ -108,16 +109,21 @@ def stream(answering: Answering, picture: Picture, seconds: float) -> Load:
     end_s = begin_s + seconds
 
     def send() -> None:
-        for index in count():
-            frame = _frame("stream", index, picture)
-            if frame.trace.arrived_s > end_s:
-                break
-            pending.put((frame, predictor.submit(frame)))
+        with suppress(Closed):  # by an error of the other side
+            for index in count():
+                frame = _frame("stream", index, picture)
+                if frame.trace.arrived_s > end_s:
+                    break
+                pending.put((frame, predictor.submit(frame)))
         predictor.close("stream")
         pending.close()
 
+    def abort() -> None:
+        predictor.stop()
+        pending.close()
+
     predictor.open("stream", live=False)
-    with Crew(predictor.stop) as crew:
+    with Crew(abort) as crew:
         crew.start("client:stream", send)
         for frame, future in pending:
             future.result()

@@ -139,7 +139,9 @@ class Classifier:
         if self.waiting + n > self.capacity:
             raise Refused(RETRY_S, "full")
         # Behind those that wait for a decoding thread, too: where decoding is what takes longest, all that waits waits there.
-        end_s = self._predictor.end_s(QUEUE, deadline_s) + (self._undecoded + n) * self._decode_s / self._count
+        # One that finds none before it is tried, whatever the last ones took: else a slow moment would be renewed by nobody.
+        decoding_s = (self._undecoded + n) * self._decode_s / self._count if self._undecoded else 0.0
+        end_s = self._predictor.end_s(QUEUE, deadline_s) + decoding_s
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 

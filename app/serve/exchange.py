@@ -201,6 +201,8 @@ class Exchange:
             return named | answer(outcome, topk, times)
         assert isinstance(outcome, BaseException)
         problem = problem_of(outcome)
+        if problem.status == 500:
+            log.error("a picture of a form failed: %s: %s", type(outcome).__name__, outcome)
         self._desk.metrics.picture(problem.code)
         return named | {"status": problem.status, **problem.as_dict()}
 

@@ -6,6 +6,7 @@ of a `Picture` one after the other, as the client class sends them: they arrive 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -130,7 +131,10 @@ def _one_of(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], def
 
 
 def _aspect(headers: Mapping[str, str]) -> Fraction:
-    aspect = Fraction(headers.get("x-sample-aspect", "1")[:50])
+    given = headers.get("x-sample-aspect", "1")
+    if re.fullmatch(r"\d{1,6}([/:]\d{1,6})?", given, re.ASCII) is None:
+        raise ValueError  # not left to Fraction: it would compute the number that 1e999999999 is
+    aspect = Fraction(given.replace(":", "/"))
     if not Fraction(1, 1000) <= aspect <= 1000:
         raise ValueError
     return aspect

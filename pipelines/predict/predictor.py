@@ -31,7 +31,7 @@ from pipelines.frame import Frame, Label, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, checked, warm_sizes
 from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.preprocess import Preprocess, softmax
-from pipelines.predict.profile import Profile, Timing, measure
+from pipelines.predict.profile import Profile, Timing, measure, measured_sizes
 from pipelines.predict.queues import Entry
 from pipelines.predict.scheduler import DynamicBatchScheduler
 
@@ -254,7 +254,7 @@ class AsyncBatchPredictor:
     def _measured(self, slots: Sequence[Slot]) -> Profile:
         """l(b) with as many batches side by side as there are slots given, and every size warm that will occur."""
         options, max_batch, pads = self._options, self._options.scheduler.max_batch, self.engine.sizes is not None
-        if options.bulk and options.known:
+        if options.bulk and options.known and set(measured_sizes(max_batch)) <= set(options.known):
             profile = Profile(options.known, max_batch, pads=pads)
             self._time(slots, profile.best_batch)
             return profile

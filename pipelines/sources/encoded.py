@@ -97,7 +97,9 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     size, at = None, 2
     while True:
         while data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):
-            at += 1
+            at = data.find(b"\xff", at + 1)
+            if at < 0:
+                raise IndexError
         marker = data[at + 1]
         if marker == SCAN:
             break

@@ -325,6 +325,13 @@ def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) 
     assert engine.closed == 1
 
 
+def test_a_table_of_an_earlier_start_that_is_not_whole_is_filled() -> None:
+    """A run of one camera knows batches of one only; files that believed it would run in batches of one for ever."""
+    options = PredictorOptions(known={1: KNOWN[1]}, bulk=True, scheduler=SchedulerOptions(max_batch=4))
+    with _predictor(LateEngine(), options=options) as predictor:
+        assert list(predictor.profile.table) == [1, 2, 4]
+
+
 @pytest.mark.parametrize("where", ["observe", "top"])
 def test_an_error_among_the_answers_ends_the_predictor_and_every_future(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the slot is given back, and between two answers: no future of the batch in hand stays open."""

@@ -168,6 +168,13 @@ def test_samples_of_a_wrong_shape(url: str, headers: dict[str, str]) -> None:
     assert problem(post(url, bytes(4 * 4 * 3), {"Content-Type": RGB} | headers)) == (422, "wrong_shape")
 
 
+@pytest.mark.parametrize("aspect", ["1e999999999", "0", "1/0", "a", "1" * 60, "-1", ""])
+def test_a_sample_aspect_that_is_none(url: str, aspect: str) -> None:
+    """The first one would be computed: for minutes, in the event loop."""
+    headers = {"Content-Type": "application/x-yuv420p", "X-Width": "2", "X-Height": "2", "X-Sample-Aspect": aspect}
+    assert problem(post(url, bytes(6), headers)) == (422, "wrong_shape")
+
+
 @pytest.mark.parametrize("deadline", ["0", "-5", "soon", "nan", "inf", ""])
 def test_a_deadline_that_is_none(url: str, deadline: str) -> None:
     assert problem(post(url, grey(5), JPEG | {"X-Deadline-Ms": deadline})) == (422, "wrong_shape")
@@ -246,6 +253,15 @@ def test_a_request_without_a_deadline_has_the_services_own() -> None:
     gate = Held()
     with served(make=held(gate), request_timeout=0.2) as server, opened(gate):
         assert problem(post(server.url, grey(1))) == (504, "deadline_passed")
+
+
+def test_decoding_that_took_long_once_does_not_refuse_for_ever() -> None:
+    """While nothing is decoded, nothing would correct the estimate."""
+    with served(request_timeout=2.0) as server:
+        classifier = server.service.exchange.classifier
+        assert classifier is not None
+        classifier._decode_s = 1000.0
+        assert post(server.url, grey(7)).label == "7"
 
 
 def test_a_body_that_does_not_come_is_given_up() -> None:
