@@ -8,6 +8,7 @@ from pathlib import Path
 
 GROUPS = Path("/proc/self/cgroup")
 MOUNT = Path("/sys/fs/cgroup")
+Limit = Callable[[Path], float | None]
 
 
 def cores() -> int:
@@ -24,21 +25,27 @@ def share(workers: int) -> int:
 
 def quota(groups: Path = GROUPS, mount: Path = MOUNT) -> float | None:
     """Cores' worth of time that this process's control groups grant it, the least of all levels; None: no limit."""
+    return min(granted("cpu", _of_v2, _of_v1, groups, mount), default=None)
+
+
+def granted(controller: str, of_v2: Limit, of_v1: Limit, groups: Path = GROUPS, mount: Path = MOUNT) -> list[float]:
+    """What a controller of this process's control groups limits, at each level that has a limit. of_v2, of_v1: read it in the
+    folder of a group; None where there is none."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:
-        return None
+        return []
     limits: list[float] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            limits += _levels(mount, path, _of_v2)
-        elif "cpu" in controllers.split(","):
-            limits += [q for name in ("cpu", controllers) for q in _levels(mount / name, path, _of_v1)]
-    return min(limits, default=None)
+            limits += _levels(mount, path, of_v2)
+        elif controller in controllers.split(","):
+            limits += [q for name in (controller, controllers) for q in _levels(mount / name, path, of_v1)]
+    return limits
 
 
-def _levels(root: Path, path: str, read: Callable[[Path], float | None]) -> list[float]:
+def _levels(root: Path, path: str, read: Limit) -> list[float]:
     """The limits of a group and of those above it. Seen from a container, only its own may be there, as the root."""
     folder = root / path.lstrip("/")
     folders = [folder, *(p for p in folder.parents if p.is_relative_to(root))]

@@ -9,16 +9,24 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from app.cores import granted
+
 
 def memory_limit_mb() -> float:
     """Memory that this process may use: the machine's, or its control group's where that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) / 2**20)
+    v2, v1 = (lambda folder, name=name: _bytes(folder / name) for name in ("memory.max", "memory.limit_in_bytes"))
+    found = [limit / 2**20 for limit in granted("memory", v2, v1)]
     with contextlib.suppress(OSError, ValueError):
         line = next(k for k in Path("/proc/meminfo").read_text().splitlines() if k.startswith("MemTotal:"))
         found.append(int(line.split()[1]) / 1024)
     return min(found, default=math.inf)
+
+
+def _bytes(path: Path) -> float | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None  # not there, or "max"
 
 
 def gpu_memory_share(device: str, environ: Mapping[str, str] = os.environ) -> float | None:

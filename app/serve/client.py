@@ -98,10 +98,13 @@ class Client:
             headers = headers | {"X-Deadline-Ms": f"{left_ms:.3f}"}
         path = self._path if topk is None else f"{self._path}?topk={topk}"
         status, said, answer = self._ask(path, headers, body)
-        if status != 200:
-            raise self._error(status, said, answer)
-        labels = tuple(Label(k["id"], k["name"], k["p"]) for k in answer["labels"])
-        return Prediction(labels, answer["batch"]["id"], answer["batch"]["size"])
+        try:
+            if status != 200:
+                raise self._error(status, said, answer)
+            labels = tuple(Label(k["id"], k["name"], k["p"]) for k in answer["labels"])
+            return Prediction(labels, answer["batch"]["id"], answer["batch"]["size"])
+        except (KeyError, TypeError, AttributeError):
+            raise Unreachable(f"{self._name}: what answers there ({status}) is no Watchline service") from None
 
     def _ask(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
         """:raises Unreachable: if there is no answer."""
@@ -137,8 +140,10 @@ class Client:
     def _error(self, status: int, headers: Mapping[str, str], answer: dict[str, Any]) -> Exception:
         message = str(answer.get("message", f"the service answered {status}"))
         if status == 503:
-            after_s = next((v for k, v in headers.items() if k.lower() == "retry-after"), str(RETRY_S))
-            return Refused(float(after_s), "deadline" if answer.get("error") == "deadline_cannot_be_met" else "full")
+            after = next((v for k, v in headers.items() if k.lower() == "retry-after"), "")
+            # A proxy may say it as a date.
+            after_s = float(after) if after.replace(".", "", 1).isdecimal() else RETRY_S
+            return Refused(after_s, "deadline" if answer.get("error") == "deadline_cannot_be_met" else "full")
         if status == 504:
             return Dropped("deadline")
         if status in (400, 413, 415):

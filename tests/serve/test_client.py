@@ -124,14 +124,18 @@ def test_nobody_is_there() -> None:
         client.submit_encoded(grey(1)).result(20)
 
 
-def test_somebody_else_is_there() -> None:
+@pytest.mark.parametrize(
+    ("status", "body"), [("200 OK", b"hello"), ("200 OK", b'{"a": 1}'), ("200 OK", b"[]"), ("404 Not Found", b'["no"]')]
+)
+def test_somebody_else_is_there(status: str, body: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(1 << 20)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+                head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                connection.sendall(head.encode() + body)
 
         thread = threading.Thread(target=answer)
         thread.start()
