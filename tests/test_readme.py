@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,12 @@ def test_the_examples_have_the_keys_of_the_program(place: Path) -> None:
     assert report["streams"]["door"]["dropped"].keys() == real["streams"]["num"]["dropped"].keys()
     for part in ("engine", "device", "machine", "queue_wait_ms"):
         assert report[part].keys() == real[part].keys(), part
+
+
+def test_modules_that_are_named_are_there() -> None:
+    names = set(re.findall(r"python -m\s+([\w.]+)", README))
+    assert {"tests.soak", "tests.benchmarks.contenders"} <= names
+    assert [name for name in names if find_spec(name) is None] == []
 
 
 def test_links_and_pictures_are_there() -> None:
