@@ -252,9 +252,11 @@ def _as_text(report: dict[str, Any], encoding: str) -> str:
 
 def _places(work: Work, settings: Settings, *, report: bool) -> list[str]:
     """What this run wrote, and where. A file that was there before is not its result."""
-    videos = work.written()
+    videos = work.written(whole=True)
     lines = [f"annotated video: {video}" for video in videos[:LISTED]]
     lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
+    lines += [f"annotated video, incomplete: {video}" for video in work.written(whole=False)[:LISTED]]
     lines += [f"not written, as it was before: {video}" for video in work.untouched()[:LISTED]]
-    lines += [f"JSON lines: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
+    what = "JSON lines" if work.lines_whole() else "JSON lines, incomplete"
+    lines += [f"{what}: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
     return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])

@@ -215,17 +215,19 @@ class Work:
         with self._lock:
             sinks = self._sinks.pop(lane.name, [])
         for sink in sinks:
-            if sink.written:
-                self._videos.add(lane.name)
             try:
                 sink.close(lane.complete)
             except SinkError as error:
+                self._videos_lost.add(lane.name)
                 lane.ledger.fault(str(error))
+            if sink.written:
+                self._videos.add(lane.name)
 
     def _close_log(self, lines: Log) -> None:
         try:
             lines.close()
         except SinkError as error:
+            self._log_lost = True
             self.monitor.fault(str(error))
 
     def _close_sinks(self) -> None:
@@ -242,9 +244,10 @@ class Work:
         faults = self._dead or self.monitor.faults or any(lane.ledger.faults for lane in lanes)
         return FAILED if faults else DONE
 
-    def written(self) -> list[Path]:
-        """The annotated videos that this run wrote."""
-        return [s.output for s in self.streams if s.output is not None and s.name in self._videos]
+    def written(self, *, whole: bool) -> list[Path]:
+        """The annotated videos that this run wrote: those that hold all that was shown, or those whose writing failed."""
+        names = self._videos - self._videos_lost if whole else self._videos & self._videos_lost
+        return [s.output for s in self.streams if s.output is not None and s.name in names]
 
     def untouched(self) -> list[Path]:
         """Files in the places of those that it did not begin, which must not pass for its results."""
@@ -254,6 +257,10 @@ class Work:
     def wrote_lines(self) -> bool:
         """Whether there are JSON lines of this run."""
         return self._log is not None and self._log.written > 0
+
+    def lines_whole(self) -> bool:
+        """Whether nothing failed in writing them."""
+        return not self._log_lost
 
     def report(self) -> dict[str, Any]:
         """The whole report."""

@@ -17,6 +17,32 @@ def file_address(path: Path | str) -> str:
     return f"file:{path}"
 
 
+Identity = tuple[int, int]
+"""Device and inode of a regular file."""
+
+
+def identity(of: Path | int) -> Identity | None:
+    """Which file a path or an open descriptor is now; None of what is no regular file.
+
+    :raises OSError: if there is none.
+    """
+    found = os.stat(of)
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def lost(path: Path, written: Identity | None) -> str | None:
+    """What became of the regular file that is being written at `path`, if it is no longer there. Call it before the close:
+    until then no other file can have its inode."""
+    if written is None:
+        return None
+    try:
+        return None if identity(path) == written else "replaced"
+    except (FileNotFoundError, NotADirectoryError):
+        return "removed"
+    except OSError:
+        return None  # a folder that may not be entered any more says nothing about the file
+
+
 def try_to_write(path: Path, *, regular: bool = False) -> None:
     """See whether a file can be written at `path`; with `regular`, neither a pipe nor a device. Creates and changes nothing.
 

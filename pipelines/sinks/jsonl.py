@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError, reason
+from pipelines.files import identity, lost
 from pipelines.frame import Result
 from pipelines.gate import hidden
 
@@ -29,7 +32,7 @@ class JsonLines:
     """Writes to a file, or to an open text stream, which is then flushed after every line and left open.
 
     Closed or broken it stays so: what is written then changes nothing. Lanes may still live when the log is closed (the
-    last resort), and to open the file again would empty it.
+    last resort), and to open the file again would empty it. A file that breaks ends with its last whole line.
     """
 
     def __init__(self, target: Path | Text) -> None:
@@ -57,6 +60,7 @@ class JsonLines:
                 self.written += 1
             except OSError as error:
                 self._broken = True
+                self._cut()
                 raise self._explained(error) from error
 
     def _opened(self) -> Text:
@@ -71,15 +75,51 @@ class JsonLines:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            file, self._file = self._file, None
+            file = self._file
+            if file is None or self._broken:
+                return
             try:
-                if isinstance(file, io.TextIOBase) and isinstance(self._target, Path):
-                    file.close()
-                elif file is not None and not self._broken:
-                    file.flush()
+                file.flush()
             except OSError as error:
-                if not self._broken:
+                self._broken = True
+                self._cut()
+                raise self._explained(error) from error
+            self._file = None
+            if isinstance(self._target, Path) and isinstance(file, io.TextIOBase):
+                became = lost(self._target, identity(file.fileno()))
+                try:
+                    file.close()
+                except OSError as error:  # some network file systems say only now that they are full
                     raise self._explained(error) from error
+                if became is not None:
+                    self.written = 0
+                    raise SinkError(f"{self._target} was {became} while it was written")
+
+    def _cut(self) -> None:
+        """Close a broken file and take the half line off that the failing write left. Takes no room: works on a full disk."""
+        file, self._file = self._file, None
+        if not isinstance(self._target, Path) or not isinstance(file, io.TextIOBase):
+            return
+        written = identity(file.fileno())
+        with suppress(OSError):
+            file.close()  # tries once more to write what it holds
+        if written is None or lost(self._target, written):
+            return
+        with suppress(OSError), self._target.open("r+b") as data:
+            data.truncate(_whole_lines(data))
+
+
+def _whole_lines(data: BinaryIO) -> int:
+    """Bytes up to the end of the last whole line."""
+    end = data.seek(0, os.SEEK_END)
+    while end:
+        start = max(end - 65536, 0)
+        data.seek(start)
+        found = data.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def _write(file: Text, line: dict[str, Any]) -> None:

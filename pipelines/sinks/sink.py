@@ -12,7 +12,8 @@ class Sink(Protocol):
     """A required output of one stream: every shown frame goes in. Owned by whoever made it, who closes it."""
 
     written: int
-    """Frames that it accepted. Before the first one, what stands in its place is of another time."""
+    """Frames that it accepted. Before the first one, and at nought again since it was removed or replaced, what stands in
+    its place is not its own."""
 
     def show(self, frame: Frame, picture: Picture) -> None:
         """Accept one annotated picture (upright, even size). Thread: the stream's lane.

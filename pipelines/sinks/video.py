@@ -18,11 +18,12 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError, reason
-from pipelines.files import file_address, try_to_write
+from pipelines.files import Identity, file_address, identity, lost, try_to_write
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
+from pipelines.sinks.remains import remains
 from pipelines.sinks.sound import Sound, open_sound
 from pipelines.sinks.timeline import OutputTimeline, tick_length
 
@@ -76,7 +77,7 @@ class VideoFile:
 
     def __init__(self, path: Path, options: VideoOptions = _DEFAULT) -> None:
         self.written = 0
-        """Frames accepted."""
+        """Frames accepted; nought when the file was removed or replaced."""
         self._path = path
         self._options = options
         self._lock = threading.Lock()
@@ -88,7 +89,8 @@ class VideoFile:
     def show(self, frame: Frame, picture: Picture) -> None:
         """Encode one upright picture of even size. Thread: the stream's lane.
 
-        :raises SinkError: if it cannot be written, or the file was closed.
+        :raises SinkError: if it cannot be written, or the file was closed. It is finished then, and the error says how much
+            of it can be played: encoder and muxer held frames that were taken before.
         """
         with self._lock, self._named_errors():
             if self._closed or self._failed:
@@ -102,18 +104,27 @@ class VideoFile:
     def close(self, complete: bool) -> None:
         """Finish the file; `complete` lets the rest of the sound follow. Thread: any. Closing twice is fine.
 
-        :raises SinkError: if it cannot be finished, unless `show` has already said that it cannot be written.
+        :raises SinkError: if it cannot be finished, or is no longer there, unless `show` has already said that it cannot be
+            written.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            encoding, self._encoding = self._encoding, None
-            if encoding is None:
-                return
-            # A second error would only hide the first one.
-            with suppress(*([SinkError] if self._failed else [])), self._named_errors():
-                encoding.finish(complete)
+            with self._named_errors():
+                self._finish(complete)
+
+    def _finish(self, complete: bool) -> None:
+        """Once: nothing is left open, whatever fails."""
+        encoding, self._encoding = self._encoding, None
+        if encoding is None:
+            return
+        became = lost(self._path, encoding.identity)
+        if became is not None:
+            self.written = 0
+        encoding.finish(complete)
+        if became is not None:
+            raise SinkError(f"{self._path} was {became} while it was written")
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -121,9 +132,12 @@ class VideoFile:
         try:
             yield
         except (OSError, av.FFmpegError, ValueError) as error:
-            message = f"cannot write {self._path}: {reason(error)}"
-            self._failed = self._failed or message
-            raise SinkError(message) from error
+            self._failed = f"cannot write {self._path}: {reason(error)}"
+            with suppress(OSError, av.FFmpegError, ValueError, SinkError):
+                self._finish(complete=False)
+            if self.written:
+                self._failed += f": {remains(self._path, self.written)}"
+            raise SinkError(self._failed) from error
 
 
 class _Encoding:
@@ -151,6 +165,7 @@ class _Encoding:
         self._sound: Sound | None = open_sound(sound, self._output) if sound else None
         try:
             self._output.start_encoding()
+            self.identity: Identity | None = identity(path)  # opened only now
         except BaseException:
             if self._sound is not None:
                 self._sound.close()

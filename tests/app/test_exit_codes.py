@@ -252,7 +252,10 @@ class TestOutputsThatFail:
         assert [k["frame"] for k in read_lines(place / "out.jsonl")] == list(range(60))
         stream = self.balanced(place / "r.json")["streams"]["num"]
         assert (stream["shown"], stream["failed"]) == (59, 1)
-        assert stream["errors"] == ["cannot write out.mp4: File too large"]
+        (why,) = stream["errors"]
+        assert why.startswith("cannot write out.mp4: File too large: the video ends after ")
+        assert "annotated video, incomplete: out.mp4" in done.stderr.splitlines()
+        assert "annotated video: " not in done.stderr
 
     def test_the_only_one(self, place: Path) -> None:
         """Nobody wants the rest: a file that never ends is over soon after its reader has gone."""

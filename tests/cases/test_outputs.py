@@ -6,7 +6,9 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+import av
 import pytest
 
 from pipelines.frame import Frame, Picture, Prediction
@@ -309,17 +312,84 @@ def test_c41_a_writer_that_fails_in_the_middle_is_said_and_the_rest_is_finished(
     )  # fmt: skip
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert f"noise: cannot write out/noise{suffix}: File too large" in err.splitlines()
+    found = playable(place / f"out/noise{suffix}")
+    why = f"cannot write out/noise{suffix}: File too large: the video ends after {found} of the "
+    assert f"noise: {why}" in err
+    assert f"annotated video, incomplete: out/noise{suffix}" in err.splitlines()
+    assert f"annotated video: out/noise{suffix}" not in err
     assert "Traceback" not in err
     streams = json.loads((place / "r.json").read_text())["streams"]
-    assert streams["noise"]["errors"] == [f"cannot write out/noise{suffix}: File too large"]
+    (said,) = streams["noise"]["errors"]
+    assert said.startswith(why)
     assert 0 < streams["noise"]["shown"] < 100
     lines = read_lines(place / "lines.jsonl")
     assert sum(line["status"] == "ok" and line["stream"] == "noise" for line in lines) == streams["noise"]["shown"]
-    assert 0 < frames_in(place / f"out/noise{suffix}") <= streams["noise"]["shown"] + 1
+    assert 0 < found <= streams["noise"]["shown"] + 1
     if suffix == ".mp4":
         assert frames_in(place / "out/num.mp4") == 100
         assert values(lines, "num") == [(k, str(level(k))) for k in range(100)]
+
+
+def playable(path: Path) -> int:
+    """Frames that can be decoded of a file whose end may be cut in two."""
+    frames = 0
+    with av.open(str(path)) as container, contextlib.suppress(av.InvalidDataError):
+        for _ in container.decode(video=0):
+            frames += 1
+    return frames
+
+
+@contextlib.contextmanager
+def small_disk(at: Path, size: str) -> Iterator[None]:
+    """A file system of that size, where this process may mount one."""
+    at.mkdir()
+    said = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at)], capture_output=True, text=True)
+    if said.returncode:
+        pytest.skip(f"needs the right to mount: {said.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+def test_c41_a_full_disk_is_no_success(place: Path, suffix: str) -> None:
+    """Video and lines are on it: the video's fault says what can be played, the lines end with a whole one."""
+    noise = "testsrc2=s=320x240:r=25:d=4,noise=alls=100:allf=t"
+    ffmpeg("-f", "lavfi", "-i", noise, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "noise.mp4")
+    video, lines = f"full/o{suffix}", "full/o.jsonl"
+    with small_disk(place / "full", "1500k"):
+        done = watchline("run", "noise.mp4", *PROBE, "-o", video, "--report", "r.json")
+        assert done.code == 1, done.err
+        (stream,) = json.loads((place / "r.json").read_text())["streams"].values()
+        (why,) = stream["errors"]
+        found = playable(place / video)
+        assert 0 < found <= stream["shown"] < 100
+        ends = rf"the video ends after {found} of the (\d+) frames taken \(\d\.\d\d s\)"
+        said = re.fullmatch(f"cannot write {video}: No space left on device: {ends}", why)
+        assert said, why
+        assert found <= int(said[1]) <= stream["shown"]
+        assert f"annotated video, incomplete: {video}" in done.err.splitlines()
+        done = watchline("run", "noise.mp4", *PROBE, "--jsonl", lines, "--report", "r.json")
+        assert done.code == 1, done.err
+        assert "JSON lines: " not in done.err
+        assert (place / lines).read_bytes()[-1:] in (b"", b"\n")
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+def test_c41_outputs_that_are_deleted_while_they_are_written_are_no_success(place: Path, suffix: str) -> None:
+    (place / "out").mkdir()
+    args = ("run", "synthetic:64x64@50", *PROBE, "-o", f"out/o{suffix}", "--jsonl", "out/o.jsonl", "--report", "r.json")
+    with running(*args, "--max-frames", "150") as process:
+        _until(process, lambda: (place / f"out/o{suffix}").exists() and (place / "out/o.jsonl").exists())
+        shutil.rmtree(place / "out")
+        _, done = ended(process, [])
+    assert done.code == 1, done.err
+    report = json.loads((place / "r.json").read_text())
+    assert report["streams"]["synthetic-64x64@50"]["errors"] == [f"out/o{suffix} was removed while it was written"]
+    assert report["errors"] == ["out/o.jsonl was removed while it was written"]
+    assert "annotated video" not in done.err
+    assert "JSON lines" not in done.err
 
 
 # C43: the window.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import threading
 import time
 from datetime import UTC, datetime
@@ -229,6 +230,45 @@ class TestBroken:
         with pytest.raises(SinkError, match="No space left"):
             log.close()
         log.close()
+
+    @pytest.mark.parametrize("flushed", [True, False], ids=["while lines come", "at the close"])
+    def test_a_file_on_a_full_disk_ends_with_a_whole_line(self, tmp_path: Path, flushed: bool) -> None:
+        """No file of this process may be larger: the write that meets the limit leaves half a line."""
+        path, limits = tmp_path / "out.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+        log = JsonLines(path)
+        log._flushed_s = float("-inf" if flushed else "inf")
+
+        def write() -> None:
+            for k in range(1000 if flushed else 10):
+                log.write(ok(frame(k)))
+            log.close()
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+        try:
+            with pytest.raises(SinkError, match="File too large"):
+                write()
+            log.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        text = path.read_text()
+        assert text.endswith("\n")
+        lines = [strict(line)["frame"] for line in text.splitlines()]
+        assert lines == list(range(len(lines)))
+        assert 2000 < len(text) <= 3000
+
+    @pytest.mark.parametrize("became", ["removed", "replaced"])
+    def test_a_file_that_is_gone_at_the_close_is_no_success(self, tmp_path: Path, became: str) -> None:
+        path = tmp_path / "out.jsonl"
+        log = JsonLines(path)
+        log.write(ok())
+        path.unlink()
+        if became == "replaced":
+            path.write_text("another")
+        with pytest.raises(SinkError, match=rf"out\.jsonl was {became} while it was written$"):
+            log.close()
+        log.close()
+        assert log.written == 0
+        assert became == "removed" or path.read_text() == "another"
 
     def test_a_reader_that_went_away_is_said_once(self) -> None:
         reading, writing = os.pipe()
