@@ -18,7 +18,7 @@ from typing import Any
 from app import build, choose
 from app.config import Settings
 from app.cores import cores
-from app.likeness import GATE, compared, figures, forced, table
+from app.likeness import compared, figures, forced, gate, table
 from app.plan import StreamPlan, plan
 from app.quantise import quantise
 from app.run import PATIENCE_S, check_sources
@@ -34,11 +34,12 @@ DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Refused(Exception):
-    """The int8 form is too unlike fp32; its record."""
+    """The int8 form is too unlike fp32; its record. `better`: an earlier form that passed, which stays."""
 
-    def __init__(self, record: dict[str, Any]) -> None:
+    def __init__(self, record: dict[str, Any], better: Calibrated | None = None) -> None:
         super().__init__()
         self.record = record
+        self.better = better
 
 
 class Calibration:
@@ -84,8 +85,11 @@ class Calibration:
             quantise(stored.model, split.calibrating, facts.batch, model, self._keep_on)
             record = compared(stored.model, model, facts.batch, split.comparing, self._keep_on)
             record |= {"calibrated_on": len(split.calibrating), "sources": split.sources, "fit": self._settings.fit}
-            if not record["passed"] and not self._force:
-                raise Refused(record)
+            if not record["passed"]:
+                earlier = stored.calibrated(choose.cpu_name())
+                better = earlier if earlier is not None and earlier.record()["passed"] else None
+                if better is not None or not self._force:
+                    raise Refused(record, better)
             return record
 
         return stored.calibrate(choose.cpu_name(), make)
@@ -115,8 +119,9 @@ def ensure(settings: Settings, streams: Sequence[StreamPlan], stop: threading.Ev
     try:
         kept = calibration.run(files)
     except Refused as refused:
+        record = refused.record
         raise UsageError(
-            f"--precision int8 is refused for the model {settings.model!r}: {figures(refused.record)} (the gate: {GATE}); "
+            f"--precision int8 is refused for the model {settings.model!r}: {figures(record)} (the gate: {gate(record)}); "
             f"use bf16 or fp32, or keep it all the same: {choose.calibrating(settings.model)} --force"
         ) from None
     for error in calibration.errors:
@@ -178,7 +183,10 @@ def _said(outcome: Calibrated | BaseException, settings: Settings, terminal: Ter
         return DONE
     if isinstance(outcome, Refused):
         _put(outcome.record, settings, terminal)
-        log.error("refused: %s (the gate: %s); use bf16 or fp32, or --force", figures(outcome.record), GATE)
+        how = "use bf16 or fp32, or --force"
+        if outcome.better is not None:
+            how = f"the earlier int8 form, which passed, stays; to be rid of it, remove {outcome.better.folder}"
+        log.error("refused: %s (the gate: %s); %s", figures(outcome.record), gate(outcome.record), how)
         return FAILED
     if settings.verbose:
         log.debug("%s", "".join(traceback.format_exception(outcome)))

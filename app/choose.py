@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ BATCH = 8
 SURE_P, SURE_AGREEMENT, MEAN_COSINE = 0.3, 0.98, 0.99
 """The gate that faster arithmetic must pass on the sample's frames: the same best label in so many of those of which fp32 is
 so sure, and so much the same logits."""
+AGREEMENT = 0.9
+"""Where fp32 is sure of no frame: the same best label in so many of all frames."""
 PICTURES, APART = 48, 12
 """Frames of the sample, every so many."""
 
@@ -168,21 +171,42 @@ def _compare_bf16(
     if not _has_bf16():
         return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
     bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
-    agreement, cosine = likeness(exact, rounded)
-    passed = alike(agreement, cosine)
+    like = likeness(exact, rounded)
     figures = (
-        f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 agrees in {100 * agreement:.0f} % of the sure "
-        f"frames, mean cosine {cosine:.4f}"
+        f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 agrees in {100 * like.judged:.0f} % of "
+        f"{'the sure' if like.sure_frames else 'all'} frames, mean cosine {like.cosine:.4f}"
     )
-    return {"video_precision": "bf16" if bf16_ms < ms and passed else "fp32", "video_precision_why": figures}
+    return {"video_precision": "bf16" if bf16_ms < ms and like.passed else "fp32", "video_precision_why": figures}
 
 
-def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """Of two sets of logits, (frames, classes): the share of equal best labels among the frames of which the first is sure
-    (1 if there are none), and the mean cosine."""
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """How much two sets of logits say the same. agreement: the share of equal best labels among all frames; sure_agreement:
+    among those of which the first set is sure, None if there are none; cosine: the mean of all frames."""
+
+    sure_frames: int
+    agreement: float
+    sure_agreement: float | None
+    cosine: float
+
+    @property
+    def judged(self) -> float:
+        """The agreement by which it is judged."""
+        return self.agreement if self.sure_agreement is None else self.sure_agreement
+
+    @property
+    def passed(self) -> bool:
+        """Whether it passes the gate. What is not a number does not."""
+        least = AGREEMENT if self.sure_agreement is None else SURE_AGREEMENT
+        return self.judged >= least and self.cosine >= MEAN_COSINE
+
+
+def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Likeness:
+    """Of two sets of logits, (frames, classes), at least one frame."""
     sure = softmax(exact).max(axis=1) > SURE_P
     same = exact.argmax(axis=1) == other.argmax(axis=1)
-    return float(same[sure].mean()) if sure.any() else 1.0, float(cosines(exact, other).mean())
+    cosine = float(cosines(exact, other).mean())
+    return Likeness(int(sure.sum()), float(same.mean()), float(same[sure].mean()) if sure.any() else None, cosine)
 
 
 def cosines(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -190,11 +214,6 @@ def cosines(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> n
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
     found: npt.NDArray[np.float32] = (exact * other).sum(axis=1) / np.where(norms == 0, 1, norms)
     return found
-
-
-def alike(agreement: float, cosine: float) -> bool:
-    """Whether figures of `likeness` pass the gate. What is not a number does not."""
-    return agreement >= SURE_AGREEMENT and cosine >= MEAN_COSINE
 
 
 def _single_ms(path: Path, precision: str, pixels: npt.NDArray[np.uint8], only: int | None) -> float:

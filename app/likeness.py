@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.choose import MEAN_COSINE, SURE_AGREEMENT, SURE_P, alike, cosines, likeness
+from app.choose import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, cosines, likeness
 from app.cores import cores
 from app.machine import machine, version
 from pipelines.errors import Stopped
 from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
-from pipelines.predict.preprocess import softmax
 
 SIZES = (1, 8, 16)
 """Batches whose time is measured."""
 MEASURE_S = 0.6
 """Time that is spent on measuring one size, both models in turn."""
 
-GATE = f"{100 * SURE_AGREEMENT:g} % of the sure ones, mean cosine {MEAN_COSINE:g}"
 
 Logits = npt.NDArray[np.float32]
 
@@ -53,15 +51,15 @@ def compared(
 
 
 def _alike(exact: Logits, other: Logits) -> dict[str, Any]:
-    agreement, cosine = likeness(exact, other)
+    like = likeness(exact, other)
     return {
         "frames": len(exact),
-        "sure_frames": int((softmax(exact).max(axis=1) > SURE_P).sum()),
-        "agreement": round(float((exact.argmax(axis=1) == other.argmax(axis=1)).mean()), 4),
-        "sure_agreement": round(agreement, 4),
-        "cosine": round(cosine, 5),
+        "sure_frames": like.sure_frames,
+        "agreement": round(like.agreement, 4),
+        "sure_agreement": None if like.sure_agreement is None else round(like.sure_agreement, 4),
+        "cosine": round(like.cosine, 5),
         "least_cosine": round(float(cosines(exact, other).min()), 5),
-        "passed": alike(agreement, cosine),
+        "passed": like.passed,
     }
 
 
@@ -109,13 +107,19 @@ def _size_mb(model: Path) -> float:
 
 def figures(record: Mapping[str, Any]) -> str:
     """The record in one line."""
-    sure = f"in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
-    if not record["sure_frames"]:
-        sure = "none of which fp32 is sure"
+    sure = "none of which fp32 is sure"
+    if record["sure_frames"]:
+        sure = f"in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
     return (
         f"on {record['frames']} frames that did not calibrate it, int8 agrees with fp32 in "
         f"{_percent(record['agreement'])} %, {sure}, mean cosine {record['cosine']:.4f}"
     )
+
+
+def gate(record: Mapping[str, Any]) -> str:
+    """What the record was judged by."""
+    least = f"{100 * SURE_AGREEMENT:g} % of the sure ones" if record["sure_frames"] else f"{100 * AGREEMENT:g} % of all frames"
+    return f"{least}, mean cosine {MEAN_COSINE:g}"
 
 
 def forced(record: Mapping[str, Any]) -> str:
@@ -127,13 +131,17 @@ def table(record: Mapping[str, Any]) -> list[str]:
     """The record in lines for the terminal."""
     ms, mb = record["ms_a_frame"], record["size_mb"]
     times = "; ".join(f"batch {size}: {ms['int8'][size]:.2f}, fp32 {ms['fp32'][size]:.2f}" for size in ms["int8"])
-    sure = f"{_percent(record['sure_agreement'])} %" if record["sure_frames"] else "-"
     frames = f"{record['calibrated_on']} calibrated, {record['frames']} others compared, sources: {record['sources']}"
-    sure = f"{sure} of {record['sure_frames']} frames (at least {100 * SURE_AGREEMENT:g} %)"
+    agreed = f"{_percent(record['agreement'])} %"
+    if record["sure_frames"]:
+        sure = f"{_percent(record['sure_agreement'])} % of {record['sure_frames']} frames (at least {100 * SURE_AGREEMENT:g} %)"
+        agreed += f"; where fp32 is sure (p > {SURE_P:g}) {sure}"
+    else:
+        agreed += f" (at least {100 * AGREEMENT:g} %: fp32 is sure of no frame, p > {SURE_P:g}, so all are judged)"
     cosine = f"{record['cosine']:.4f} in the mean, {record['least_cosine']:.4f} the least"
     return [
         f"frames            {frames}",
-        f"same best label   {_percent(record['agreement'])} %; where fp32 is sure (p > {SURE_P:g}) {sure}",
+        f"same best label   {agreed}",
         f"cosine of logits  {cosine} (in the mean at least {MEAN_COSINE:g})",
         f"size              {mb['int8']:.1f} MB, fp32 {mb['fp32']:.1f} MB",
         f"ms a frame        {times}",

@@ -118,17 +118,37 @@ class Reading:
     def _of(self, stream: StreamPlan, most: int, limit_s: float) -> list[Pixels]:
         """Frames of one source; it is told to stop at the limit, also where it is silent."""
         spread, enough = Spread(self._preprocess, most), _Until(time.monotonic() + limit_s, self._stop)
+        trouble = _Trouble()
         try:
             source = build.make_source(stream, self._settings, enough, threads=build.decoders(1))
-            with closing(source.frames(enough, Unheard())) as captures:
+            with closing(source.frames(enough, trouble)) as captures:
                 for capture in captures:
                     if not capture.corrupt:
                         spread.offer(capture.picture)
             if enough.is_set() and not source.live:
                 log.info("%s: looked at as far as %.0f s of reading reach", stream.name, limit_s)
         except SourceError as error:
-            self.errors.append(f"{stream.name}: {error}")
+            trouble.last = str(error)
+        if trouble.last is not None:
+            self.errors.append(f"{stream.name}: {trouble.last}")
         return spread.taken()
+
+
+class _Trouble(Unheard):
+    """What a source said last of why it does not give all that it should."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+
+    def fault(self, message: str) -> None:
+        self.last = message
+
+    def interrupted(self, since_s: float, message: str) -> None:
+        """A camera is tried again and again."""
+        self.last = message
+
+    def resumed(self) -> None:
+        self.last = None
 
 
 class _Until(threading.Event):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import threading
 import time
@@ -34,7 +35,7 @@ from pipelines.sources.encoded import EncodedPictures
 QUEUE = "http"
 NICE = 5
 LONG_S = 10.0
-"""The longest Retry-After: where no worker is ready, one is on its way."""
+"""The longest Retry-After."""
 INFO = StreamInfo()
 
 
@@ -142,6 +143,8 @@ class Classifier:
         # One that finds none before it is tried, whatever the last ones took: else a slow moment would be renewed by nobody.
         decoding_s = (self._undecoded + n) * self._decode_s / self._count if self._undecoded else 0.0
         end_s = self._predictor.end_s(QUEUE, deadline_s) + decoding_s
+        if math.isinf(end_s):
+            raise Refused(RETRY_S, "no_worker")  # all were lost, and the next is not there yet
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 

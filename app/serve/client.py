@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from app.serve.problems import RETRY_S
@@ -28,6 +28,11 @@ from pipelines.gate import shown
 Answer = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """A kept connection that the service closed meanwhile, or that its end cut: asked once more, on a fresh one."""
+
+WHY: Mapping[str, Literal["full", "deadline", "no_worker"]] = {
+    "deadline_cannot_be_met": "deadline", "no_worker": "no_worker",
+}  # fmt: skip
+"""What a refusal's code means."""
 
 
 class Unreachable(WatchlineError):
@@ -143,7 +148,7 @@ class Client:
             after = next((v for k, v in headers.items() if k.lower() == "retry-after"), "")
             # A proxy may say it as a date.
             after_s = float(after) if after.replace(".", "", 1).isdecimal() else RETRY_S
-            return Refused(after_s, "deadline" if answer.get("error") == "deadline_cannot_be_met" else "full")
+            return Refused(after_s, WHY.get(str(answer.get("error")), "full"))
         if status == 504:
             return Dropped("deadline")
         if status in (400, 413, 415):

@@ -44,7 +44,7 @@ CLASSIFY: dict[str, Any] = {
         415: _said("A kind of body that is not taken"),
         422: _said("topk, X-Deadline-Ms or the size of samples is wrong"),
         500: _said("The model could not answer"),
-        503: _said("Full, or the deadline cannot be met, or not ready: come again after Retry-After seconds"),
+        503: _said("Full, or the deadline cannot be met, or no worker is ready: come again after Retry-After seconds"),
         504: _said("The deadline has passed"),
     },
     "openapi_extra": {

@@ -44,6 +44,8 @@ def problem_of(error: BaseException) -> Problem:
         if error.why == "deadline":
             text = "what waits already takes longer than the deadline allows"
             return Problem(503, "deadline_cannot_be_met", text, retry_after_s=error.retry_after_s)
+        if error.why == "no_worker":
+            return Problem(503, "no_worker", "no worker is ready", retry_after_s=error.retry_after_s)
         return Problem(503, "queue_full", "as much waits already as may wait", retry_after_s=error.retry_after_s)
     if isinstance(error, Dropped):
         if error.cause == "deadline":

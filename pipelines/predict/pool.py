@@ -243,7 +243,7 @@ class Pool:
             self._answered()
             raise
         self._answered()
-        raise refused or Refused(RETRY_S, "full")
+        raise refused or Refused(RETRY_S, "full" if self._draining else "no_worker")
 
     def _answered(self, *_: object) -> None:
         with self._changed:

@@ -24,18 +24,13 @@ from PIL import Image, UnidentifiedImageError
 
 from pipelines.errors import SourceError
 from pipelines.frame import Picture
-from pipelines.sources import bounds
+from pipelines.sources import bounds, jpeg
 from pipelines.sources.pixels import Pixels
 
 Kind = Literal["jpeg", "png", "webp", "gif", "animated webp"]
 DECODERS = {"jpeg": "mjpeg", "png": "png", "webp": "webp"}
 STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 """What is broken is no picture: without it FFmpeg shows the half of a JPEG that has come."""
-NOT_SIZES = (0xC4, 0xC8, 0xCC)
-"""Markers between the start-of-frame markers of JPEG (ISO 10918-1, table B.1) that begin none."""
-ALONE = (0x01, *range(0xD0, 0xD9))
-"""JPEG's markers without a length."""
-SCAN, END = 0xDA, b"\xff\xd9"
 DAMAGED = "the picture cannot be decoded: it is damaged or cut off"
 BROKEN = (
     UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning,
@@ -94,26 +89,10 @@ def announced(data: bytes) -> tuple[Kind, int, int]:
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Of the first frame header. The scan must have its end, too: what is missing there FFmpeg makes up."""
-    size, at = None, 2
-    while True:
-        while data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):
-            at = data.find(b"\xff", at + 1)
-            if at < 0:
-                raise IndexError
-        marker = data[at + 1]
-        if marker == SCAN:
-            break
-        if marker in ALONE:
-            at += 2
-            continue
-        (length,) = struct.unpack_from(">H", data, at + 2)
-        if 0xC0 <= marker <= 0xCF and marker not in NOT_SIZES and size is None:
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            size = width, height
-        at += 2 + length
+    size, scan = jpeg.header(data)
     if size is None:
         raise SourceError("the JPEG names no size")
-    if data.rfind(END, at) < 0:
+    if not jpeg.ends(data, scan):
         raise SourceError("the picture is cut off: its end is missing")
     return size
 

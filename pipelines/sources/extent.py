@@ -16,6 +16,8 @@ from typing import BinaryIO
 import av.error
 from av.packet import Packet
 
+from pipelines.sources.damage import Cells
+
 PARTS = 100_000
 """Parts that are looked at: those of a day. Looking takes 0.1 s then; a file made of empty parts must not take for ever."""
 UNKNOWN_SIZE = (0, 0xFFFFFFFF)
@@ -269,6 +271,16 @@ def _ts_size(head: bytes) -> tuple[int, int] | None:
         if len(cells) >= 3 and set(cells) == {0x47}:
             return length, sync
     return None
+
+
+def ts_cells(path: Path) -> Cells | None:
+    """How a file holds its transport packets; None: it holds none, or not from its beginning on."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            found = _ts_size(_at(file, 0, 1024))
+    except OSError:
+        return None
+    return Cells(*found) if found is not None else None
 
 
 def _cut_ts(file: BinaryIO, size: int) -> str | None:

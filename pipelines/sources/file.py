@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from av.container import InputContainer
+from av.packet import Packet
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError, reason
 from pipelines.files import LOCAL, file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
+from pipelines.sources.damage import Damage
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.extent import Extent, without_index
+from pipelines.sources.extent import Extent, ts_cells, without_index
 from pipelines.sources.opening import Limits, opened
 from pipelines.sources.playlist import check_playlist
 from pipelines.sources.source import Watch
@@ -64,6 +66,10 @@ class FileSource:
             sound = str(self.path) if pipe is None and container.streams.audio else None
             info = stream_info(stream, sound)
             packets = demuxed(container, stream) if extent is None else extent.within(demuxed(container, stream))
+            cells = ts_cells(self.path) if extent is not None and is_one_of(container, LOSSY) else None
+            damage = Damage(self.path, cells, stream.id) if cells is not None else None
+            if damage is not None:
+                packets = _seen(packets, damage)
             unframed = is_one_of(container, UNFRAMED)
             empty = True
             for capture in decoded(
@@ -78,8 +84,15 @@ class FileSource:
             if empty:
                 why = f", and it {lost}" if lost else ""
                 raise SourceError(f"cannot read {str(self.path)!r}: no picture in it{why}", permanent=True)
-            if lost:
-                watch.fault(f"{str(self.path)!r} {lost}")
+            for what in (damage.lost() if damage is not None else None, lost):
+                if what:
+                    watch.fault(f"{str(self.path)!r} {what}")
+
+
+def _seen(packets: Iterator[Packet], damage: Damage) -> Iterator[Packet]:
+    for packet in packets:
+        damage.packet(packet)
+        yield packet
 
 
 def is_one_of(container: InputContainer, names: Collection[str]) -> bool:

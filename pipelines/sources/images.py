@@ -22,6 +22,7 @@ from pipelines.files import file_address
 from pipelines.frame import Capture, StreamInfo
 from pipelines.packets import demuxed
 from pipelines.sources import bounds
+from pipelines.sources.jpeg import without_end
 from pipelines.sources.opening import PICTURES, Limits, opened
 from pipelines.sources.pixels import Pixels
 from pipelines.sources.source import Watch
@@ -54,10 +55,13 @@ class ImagesSource:
             arrived_s = self._clock()
             try:
                 frame, aspect = read_picture(path, stop)
+                cut = _cut(path)
             except SourceError as error:
                 watch.decode_error(str(error))
                 watch.fault(str(error))
                 continue
+            if cut:
+                watch.fault(f"{str(path)!r} is truncated: its picture has no end; what is there was read")
             named = replace(info, file=str(path.relative_to(folder)))
             yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), named, frame.is_corrupt)
 
@@ -81,6 +85,14 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
     except OSError as error:
         raise SourceError(f"cannot read {str(path)!r}: {reason(error)}", permanent=True) from None
     raise SourceError(f"cannot read {str(path)!r}: no picture in it", permanent=True)
+
+
+def _cut(path: Path) -> bool:
+    """Whether the end of a picture is missing that FFmpeg gives out as if it were whole: it fills the rest with grey."""
+    try:
+        return path.is_file() and without_end(path)
+    except OSError:
+        return False  # taken away since it was read
 
 
 def _first(packets: Iterable[Packet], path: Path) -> av.VideoFrame | None:

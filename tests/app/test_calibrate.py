@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,6 +145,16 @@ def test_nothing_to_calibrate_from(place: Path, cache: Path) -> None:
     assert "no such file: 'nope.mp4'" in done.err
 
 
+def test_a_dead_camera_is_said_with_its_own_error(place: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.spread.READ_S", 2.0)
+    depthwise(place / "m.onnx")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    done = watchline("calibrate", f"rtsp://127.0.0.1:{port}/x", "--model", "m.onnx")
+    assert done.code == 2
+    assert re.search(r"gave 0 different frames \(.*Connection refused.*\); calibrating needs 12", done.err), done.err
+
+
 # Calibrating.
 
 
@@ -199,6 +210,26 @@ def test_a_model_that_8_bits_ruin_is_refused_unless_forced(colours: Path, cache:
     run = watchline("run", "colours.mp4", "--model", "m.onnx", "--precision", "int8", "--no-show")
     assert run.code == 0
     assert "below the gate, kept by --force" in run.err
+    # One that passed is not given up for one that does not.
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps(record | {"passed": True}))
+    done = watchline("calibrate", "colours.mp4", "--model", "m.onnx", "--force")
+    assert done.code == 1
+    assert f"the earlier int8 form, which passed, stays; to be rid of it, remove {folder}" in done.err
+    assert json.loads((folder / "record.json").read_text())["passed"]
+
+
+def test_where_fp32_is_sure_of_no_frame_all_are_judged(place: Path, cache: Path) -> None:
+    """A clip of 2x2 pixels, and the default model."""
+    rng = np.random.default_rng(1)
+    planes = [tuple(np.full(p.shape, rng.integers(40, 215), np.uint8) for p in grey(0, (2, 2))) for _ in range(60)]
+    write(place / "tiny.mp4", planes, size=(2, 2))  # type: ignore[arg-type]
+    done = watchline("calibrate", "tiny.mp4")
+    assert "at least 90 %: fp32 is sure of no frame" in done.out
+    assert "of 0 frames" not in done.out
+    assert (done.code == 0) == (len(kept(cache)) == 1)
+    if done.code:
+        assert "the gate: 90 % of all frames" in done.err
 
 
 def second_start(*args: str) -> Done:

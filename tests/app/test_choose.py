@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.build import places
-from app.choose import engine, likeness
+from app.choose import Likeness, engine, likeness
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.store import ModelFacts
 
@@ -32,19 +32,26 @@ def test_what_was_asked_for_is_taken(facts: ModelFacts) -> None:
 def test_likeness_looks_at_sure_frames_only() -> None:
     exact = np.array([[9, 0, 0], [0, 9, 0], [0.1, 0, 0.05], [0, 0, 9]], np.float32)
     other = exact.copy()
-    assert likeness(exact, other) == (1.0, pytest.approx(1.0))
+    assert likeness(exact, other) == Likeness(4, 1.0, 1.0, pytest.approx(1.0))
     other[2] = [0, 0, 0.2]
-    assert likeness(exact, other)[0] == 0.75, "0.1 of 3 classes is p = 0.35: sure"
+    assert likeness(exact, other).judged == 0.75, "0.1 of 3 classes is p = 0.35: sure"
     other[3] = [9, 0, 0]
-    agreement, cosine = likeness(exact, other)
-    assert agreement == 0.5
-    assert cosine < 0.9
+    like = likeness(exact, other)
+    assert like.judged == 0.5
+    assert like.cosine < 0.9
 
 
-def test_likeness_where_nothing_is_sure() -> None:
-    flat = np.zeros((2, 10), np.float32)
-    flat[:, 0] = 0.1
-    assert likeness(flat, -flat)[0] == 1.0
+@pytest.mark.parametrize(("wrong", "passed"), [(0, True), (1, True), (2, False)])
+def test_likeness_where_nothing_is_sure_is_that_of_all(wrong: int, passed: bool) -> None:
+    """The logits are nearly the same; which is the largest is not."""
+    flat = np.full((10, 10), 5, np.float32)
+    flat[:, 0] = 5.1
+    other = flat.copy()
+    other[:wrong, 1] = 5.2
+    like = likeness(flat, other)
+    assert (like.sure_frames, like.sure_agreement, like.agreement) == (0, None, pytest.approx(1 - wrong / 10))
+    assert like.passed == passed
+    assert not likeness(flat, -flat).passed
 
 
 @pytest.mark.parametrize(

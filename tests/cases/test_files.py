@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -162,6 +163,39 @@ def test_c37_of_a_transport_stream_all_but_the_last_picture_is_good(tmp_path: Pa
     assert 20 < len(ran.lines) < 50
     assert ran.numbers == [*range(len(ran.lines) - 1), None]
     assert ran.lines[-1]["cause"] == "corrupt"
+
+
+@pytest.mark.parametrize("way", ["noise", "zeros", "cut out", "packets cut out"])
+@pytest.mark.parametrize("kind", ["ts", "m2ts"])
+def test_c37_what_a_damaged_transport_stream_has_lost_is_said(kind: str, way: str, tmp_path: Path) -> None:
+    """FFmpeg finds its way back without a word: no error, no flag."""
+    clip, length = tmp_path / f"whole.{kind}", 188 if kind == "ts" else 192
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=320x240:r=25:d=2", "-c:v", "libx264", "-g", 12, clip)
+    data = clip.read_bytes()
+    begin, end = len(data) // 3, len(data) // 2
+    if way == "packets cut out":
+        # An odd number of them: their counters may else fit by chance, 16 to a round.
+        begin -= begin % length
+        end = begin + 81 * length
+    inside = {"noise": np.random.default_rng(1).bytes(end - begin), "zeros": bytes(end - begin)}.get(way, b"")
+    clip.write_bytes(data[:begin] + inside + data[end:])
+    ran = run(clip, tmp_path / "out")
+    assert ran.done.code == 1, ran.done.err
+    (error,) = ran.stream["errors"]
+    found = re.search(r"is damaged: about (0\.\d\d) s of video are missing at (0\.\d\d) s$", error)
+    assert found is not None, error
+    assert float(found[1]) == pytest.approx((50 - len(ran.lines)) / 25, abs=0.1)
+    assert 0.4 < float(found[2]) < 0.7
+
+
+@pytest.mark.parametrize("sound", [False, True])
+def test_c37_a_pause_in_a_transport_stream_is_no_damage(sound: bool, tmp_path: Path) -> None:
+    times = [k / 25 + (0.6 if k >= 20 else 0) + (3 if k >= 40 else 0) for k in range(60)]
+    made = numbered(tmp_path / "pause.mp4", frames=60, times=[round(t, 3) for t in times], sound=sound)
+    ffmpeg("-i", made, "-c", "copy", tmp_path / "pause.ts")
+    ears = Ears()
+    assert len(everything(FileSource(tmp_path / "pause.ts"), ears)) == 60
+    assert ears.faults == []
 
 
 def _differs(one: Capture, other: Capture) -> bool:

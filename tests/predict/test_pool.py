@@ -414,6 +414,7 @@ def test_c33_but_not_longer_than_two_seconds_and_the_next_are_told_to_come_back(
             with pytest.raises(Refused) as refused:
                 house.ask([3])
             assert refused.value.retry_after_s > 0
+            assert refused.value.why == "no_worker"
         house.until(lambda: house.pool.ready)
         assert said(house.ask([4])[0]) == 4
 

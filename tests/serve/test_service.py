@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -16,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.serve.serve import Server
 from pipelines.errors import EngineError
+from pipelines.predict.pool import PoolOptions
 from tests.predict.fakes import Held, LateEngine
 from tests.serve.serving import JPEG, RGB, Caller, Said, encoded, form, get, grey, held, post, served, together
 
 pytestmark = pytest.mark.timeout(60)
+RESTARTS = PoolOptions(2).restarts
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +251,25 @@ def test_a_deadline_that_cannot_be_met_is_refused_and_one_that_passes_is_said() 
         gate.open()
         first.join()
         assert post(server.url, grey(3)).label == "3"
+
+
+def test_where_all_workers_are_lost_for_a_while_that_is_said() -> None:
+    """Not that too much waits: nothing does."""
+    with served(workers=2) as server:
+        service = server.service
+
+        def lost() -> bool:
+            for worker in service.workers():
+                if worker.state == "ready" and worker.pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(worker.pid, signal.SIGKILL)
+            return service.restarts() >= RESTARTS and all(w.state == "dead" for w in service.workers())
+
+        until(lost)
+        said = post(server.url, grey(1))
+        assert problem(said) == (503, "no_worker")
+        assert said.json["message"] == "no worker is ready"
+        assert int(said.headers["retry-after"]) >= 1
 
 
 def test_a_request_without_a_deadline_has_the_services_own() -> None:

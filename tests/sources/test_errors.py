@@ -16,6 +16,7 @@ from pipelines.sources.network import NetworkSource, has_end, speaks
 from pipelines.sources.opening import Limits
 from pipelines.sources.source import Source
 from pipelines.sources.webcam import WebcamSource
+from samples import FOLDER
 from tests.media import numbered
 from tests.servers import Play, RtspServer
 from tests.servers.peers import HttpFiles
@@ -258,6 +259,19 @@ class TestOthers:
         assert len(ears.decode_errors) == len(ears.faults) == 1
         assert str(bad) in ears.faults[0]
         assert len(ears.faults[0].splitlines()) == 1
+
+    @pytest.mark.parametrize("behind", [b"", b"\0" * 100, b"a film of a phone"])
+    def test_a_picture_that_was_cut_off_is_shown_and_told(self, behind: bytes, tmp_path: Path) -> None:
+        """FFmpeg fills the rest with grey, without a word. What stands behind the end is no cut."""
+        whole = (FOLDER / "photos/home.jpg").read_bytes()
+        good, cut = tmp_path / "good.jpg", tmp_path / "cut.jpg"
+        good.write_bytes(whole + behind)
+        cut.write_bytes(whole[:8000])
+        ears = Ears()
+        assert len(everything(ImagesSource([good]), ears)) == 1
+        assert ears.faults == []
+        assert len(everything(ImagesSource([cut]), ears)) == 1
+        assert ears.faults == [f"'{cut}' is truncated: its picture has no end; what is there was read"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""What a JPEG says of itself (ISO 10918-1, annex B), without decoding it."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+BEGIN, SCAN, END = b"\xff\xd8\xff", 0xDA, b"\xff\xd9"
+NOT_SIZES = (0xC4, 0xC8, 0xCC)
+"""Markers between the start-of-frame markers (table B.1) that begin none."""
+ALONE = (0x01, *range(0xD0, 0xD9))
+"""Markers without a length."""
+
+
+def header(data: bytes) -> tuple[tuple[int, int] | None, int]:
+    """Width and height by the first frame header, None if there is none; and where the first scan begins.
+
+    :raises IndexError, struct.error: if it is cut off before that.
+    """
+    size, at = None, 2
+    while True:
+        while data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):
+            at = data.find(b"\xff", at + 1)
+            if at < 0:
+                raise IndexError
+        marker = data[at + 1]
+        if marker == SCAN:
+            return size, at
+        if marker in ALONE:
+            at += 2
+            continue
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        if 0xC0 <= marker <= 0xCF and marker not in NOT_SIZES and size is None:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            size = width, height
+        at += 2 + length
+
+
+def ends(data: bytes, scan: int) -> bool:
+    """Whether the picture whose scan begins there has its end. Anything may stand behind that."""
+    return data.rfind(END, scan) >= 0
+
+
+def without_end(path: Path) -> bool:
+    """Whether a file is a JPEG whose picture breaks off. Few are read as a whole for that: most end with the mark.
+
+    :raises OSError: if it cannot be read.
+    """
+    with path.open("rb") as file:
+        if file.read(3) != BEGIN:
+            return False
+        file.seek(-2, os.SEEK_END)
+        if file.read() == END:
+            return False
+        file.seek(0)
+        data = file.read()
+    try:
+        return not ends(data, header(data)[1])
+    except (IndexError, struct.error):
+        return True
