@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from app.config import Settings
 from pipelines.errors import UsageError, reason
 from pipelines.files import try_to_write
-from pipelines.gate import shown, visible
+from pipelines.gate import HIDDEN, shown, visible
 from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import RTSP, SCHEMES, mistyped
 from pipelines.sources.images import SUFFIXES as PICTURES
@@ -103,16 +103,16 @@ def _address(text: str) -> StreamPlan:
     if scheme in SCHEMES and not speaks(scheme):
         raise UsageError(f"{shown(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor")
     user, at, _ = text.split("://", 1)[1].rpartition("@")
-    if not host or (at and any(c in user for c in "@#?/^ ")):
+    if not host or any(c in host for c in "=&;,") or (at and any(c in user for c in "@#?/^ ")):
         raise UsageError(
             f"{shown(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
             "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a --config"
         )
     if re.search(r"\s", text):
         raise UsageError(f"{shown(text)!r} holds a blank, which no address has; take it away, or write %20 for it")
-    places = [p for p in parts.path.split("/") if p]
-    # The last part of an RTMP path is the key to the stream.
-    name = "-".join([host, *(places[:-1] if scheme.startswith("rtmp") else places)])
+    # A name stands in every output, and in names of files.
+    places = urlsplit(shown(text)).path.split("/")
+    name = "-".join([host, *filter(None, (re.sub(rf"[=:]?{re.escape(HIDDEN)}", "", p) for p in places))])
     address = scheme + text[len(scheme) :]
     return StreamPlan(_tame(name), "rtsp" if scheme in RTSP else "network", address)
 

@@ -308,6 +308,9 @@ class TestPasswords:
         f"rtmp://user:{SECRET}@127.0.0.1:1/app/{SECRET[:0]}cam",
         f"foo://user:{SECRET}@127.0.0.1/cam",
         f"rtsp://user:{SECRET}@{SECRET}@127.0.0.1/cam",
+        f"rtsp://127.0.0.1:1/user=a_password={SECRET}_channel=1.sdp",
+        f"rtsp://127.0.0.1:1/admin:{SECRET}/s?{SECRET}",
+        f"rtsp://admin:{SECRET}/stream1",
     )
 
     @pytest.mark.parametrize("source", SOURCES)
@@ -339,7 +342,7 @@ class TestPasswords:
         assert SECRET not in done.out + done.err
 
     def test_with_doctor(self) -> None:
-        for source in self.SOURCES[:3]:
+        for source in (*self.SOURCES[:3], *self.SOURCES[-3:]):
             done = watchline("doctor", source)
             assert done.code == 1
             assert SECRET not in done.out + done.err
@@ -353,7 +356,6 @@ class TestPasswords:
         assert done.code == 0, done.err
         assert len(done.lines) == 3
         assert SECRET not in done.out + done.err + (place / "r.json").read_text()
-
 
     def test_given_apart_it_arrives_as_it_is(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         password = "p@s#s:w/%^!"

@@ -48,6 +48,7 @@ def _files(place: Path) -> None:
         ("RTSP://cam:8554/door", ("cam-door", "rtsp", "rtsp://cam:8554/door")),
         (f"rtsp://u:{SECRET}@cam/a/b", ("cam-a-b", "rtsp", f"rtsp://u:{SECRET}@cam/a/b")),
         (f"rtmp://cam/live/{SECRET}", ("cam-live", "network", f"rtmp://cam/live/{SECRET}")),
+        (f"rtmp://cam/live/{SECRET}?a/b", ("cam-live", "network", f"rtmp://cam/live/{SECRET}?a/b")),
         ("https://host/x.mp4?token=1", ("host-x.mp4", "network", "https://host/x.mp4?token=1")),
         ("synthetic:64x48@25", ("synthetic-64x48@25", "synthetic", "synthetic:64x48@25")),
         ("one.jpg", ("one", "images", "one.jpg")),
@@ -55,6 +56,29 @@ def _files(place: Path) -> None:
 )
 def test_one_source(text: str, stream: tuple[str, str, str]) -> None:
     assert streams(text) == [stream]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (f"user=a_password={SECRET}_channel=1.sdp", "cam-user_password_channel-1.sdp"),
+        (f"tcp/av0_0&user=admin&password={SECRET}", "cam-tcp-av0_0-user-password"),
+        (f"user=admin&password={SECRET}&channel=1", "cam-user-password-channel-1"),
+        (f"?loginuse=admin&loginpas={SECRET}", "cam"),
+        (f"v.cgi?login=admin:{SECRET}", "cam-v.cgi"),
+        (f"live;pass={SECRET}", "cam-live-pass"),
+        (f"admin:{SECRET}/s", "cam-s"),
+        (f"11?{SECRET}", "cam-11"),
+        ("Streaming/Channels/101", "cam-Streaming-Channels-101"),
+        ("cam/realmonitor?channel=1&subtype=0", "cam-cam-realmonitor"),
+        ("a/trackID=1", "cam-a-trackID-1"),
+    ],
+)
+def test_a_secret_in_a_path_is_in_no_name(place: Path, path: str, name: str) -> None:
+    """Nor in the output file's; the camera is asked for all of it."""
+    (place / "out").mkdir()
+    made = plan(Settings(sources=(f"rtsp://cam:554/{path}",), output="out"))
+    assert [(s.name, s.address, str(s.output)) for s in made] == [(name, f"rtsp://cam:554/{path}", f"out/{name}.mp4")]
 
 
 def test_a_folder_is_its_videos_and_one_stream_of_pictures() -> None:
@@ -135,6 +159,20 @@ class TestRefused:
         """Such an address means something else, or nothing: say how to write it, and never show half of the password."""
         message = refused(f"rtsp://u:{SECRET}{sign}{SECRET}@127.0.0.1/cam")
         assert "percent-encode the password" in message
+        assert SECRET not in message
+
+    @pytest.mark.parametrize(
+        ("text", "seen"),
+        [
+            ("rtsp://u:{}", "rtsp://***"),
+            ("rtsp://admin:{}/stream1", "rtsp://***/stream1"),
+            ("rtsp://admin:{}:127.0.0.1/s", "rtsp://***/s"),
+            ("rtsp://user=admin&password={}", "rtsp://user=***&password=***"),
+        ],
+    )
+    def test_a_host_that_was_forgotten(self, text: str, seen: str) -> None:
+        message = refused(text.format(SECRET))
+        assert message.startswith(f"'{seen}' is not a valid address")
         assert SECRET not in message
 
     @pytest.mark.parametrize(
