@@ -22,7 +22,7 @@ from tests.sockets import traffic
 
 pytestmark = pytest.mark.timeout(120)
 PROBE = ("--model", "probe", "--workers", "1")
-SLOW = (*PROBE, "--probe-ms-per-batch", "500")
+SLOW = (*PROBE, "--probe-ms-per-batch", "1500")
 STUCK = (*PROBE, "--probe-ms-per-batch", "30000", "--request-timeout", "60")
 
 
