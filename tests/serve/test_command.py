@@ -31,8 +31,9 @@ def test_a_stop_answers_what_is_in_flight_and_takes_nothing_new(number: signal.S
     with serving(*SLOW, "--max-batch", "1") as process:
         answers: list[str] = []
         threads = [threading.Thread(target=lambda k=k: answers.append(post(process.url, grey(k)).label)) for k in (1, 2)]
-        for thread in threads:
-            thread.start()
+        threads[0].start()
+        until(lambda: metric(process.url, "watchline_held_bytes") > 0 and metric(process.url, "watchline_queue_depth") == 0)
+        threads[1].start()  # while the first one is computed: what waits from now on is the second
         until(lambda: metric(process.url, "watchline_queue_depth") == 1)
         process.popen.send_signal(number)
         process.until("stopping")
