@@ -13,9 +13,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import cv2  # before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
+import cv2  # noqa: F401 - before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
 from rich.console import Console
 
+from app.codes import FAILED, WRONG
 from app.config import check_positive, settings
 from app.console import start_logging
 from app.signals import Signals
@@ -27,19 +28,16 @@ from samples import FOLDER
 
 FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share/fonts")
 log = logging.getLogger("watchline")
-FAILED, WRONG = 1, 2
 
 
 def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
     # Before any library is imported that looks: nothing phones home.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    # What OpenCV does here is small; its pool of as many threads as there are cores would push inference aside for it.
-    cv2.setNumThreads(1)
+    settle()
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
     # Bound to the stream, so that who redirects sys.stderr to mute a library does not mute the log.
-    settle()
     console = Console(file=sys.stderr)
     terminal = Terminal(console, results, signals)
     command = flags.pop("command")

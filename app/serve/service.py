@@ -21,7 +21,6 @@ from pipelines.predict.staff import WorkerFacts
 
 log = logging.getLogger("watchline.serve")
 
-STATES = ("starting", "ready", "stopping", "failed")
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI can send what it sees to a collector that the environment names."""
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -62,13 +62,12 @@ def main() -> None:
 
 
 def _own_cost(settings: Settings, streams: int, runs: int) -> dict[str, float]:
-    own, monitor = [], []
+    own = []
     for _ in range(runs):
         decoding, whole = _decode_ms(settings, streams), _run_ms(settings, streams)
         with _monitor_off():
             without = _run_ms(settings, streams)
         own.append(whole - decoding)
-        monitor.append(whole - without)
         print(f"{whole:.3f} ms of CPU a frame, monitor off {without:.3f}, decoding alone {decoding:.3f}", flush=True)
     print(f"own cost {statistics.median(own):.3f} ms a frame ({min(own):.3f} to {max(own):.3f}), bar {OWN_MS}", flush=True)
     return {"own_ms": statistics.median(own), "own_ms_min": min(own), "own_ms_max": max(own)}
