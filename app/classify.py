@@ -17,6 +17,7 @@ from app.config import Settings
 from app.standard import Results
 from pipelines.errors import Dropped, Refused, SourceError, UsageError, WatchlineError
 from pipelines.frame import Frame, Prediction, StreamInfo, Trace
+from pipelines.gate import visible
 
 log = logging.getLogger("watchline.classify")
 
@@ -43,7 +44,7 @@ def classify(
                 results.put(_as_json(name, outcome) if as_json else _as_line(name, outcome))
             else:
                 bad += 1
-                log.error("%s: %s", name, outcome)
+                log.error("%s: %s", visible(name), outcome)
     return DONE if not bad else FAILED if good else WRONG
 
 
@@ -118,4 +119,4 @@ def _as_json(name: str, prediction: Prediction) -> str:
 
 
 def _as_line(name: str, prediction: Prediction) -> str:
-    return f"{name}: " + ", ".join(f"{k.name} {k.p:.3f}" for k in prediction.labels)
+    return f"{visible(name)}: " + ", ".join(f"{k.name} {k.p:.3f}" for k in prediction.labels)

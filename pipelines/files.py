@@ -1,8 +1,9 @@
-"""Files: how FFmpeg is told of them, and whether one can be written."""
+"""Files: how FFmpeg is told of them, whether one can be written, and by whom."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import tempfile
@@ -57,8 +58,43 @@ def try_to_write(path: Path, *, regular: bool = False) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if stat.S_ISREG(mode):
-        os.close(os.open(path, os.O_WRONLY))
+        with Claim(path):
+            pass
     elif regular:
         raise OSError(errno.EINVAL, "it is not a regular file")
     elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+class Claim:
+    """Keeps other runs from writing a regular file, until it is closed: two that write one would each destroy the other's.
+    What is no regular file has no such owner, nor has one where the file system knows no locks."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file if it is not there, and leaves its content as it is.
+
+        :raises OSError: if another run has it, or it cannot be opened.
+        """
+        self._fd: int | None = None
+        if path.exists() and not path.is_file():
+            return
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise OSError(errno.EBUSY, "another run is writing it") from None
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Let others write it. More than once is fine."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

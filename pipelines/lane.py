@@ -142,6 +142,7 @@ class Lane:
             self._inbox.close()
             self.ledger.ended = True
         self._ends.wait()
+        self.ledger.settle()
         self._see_what_came()
 
     def _see_what_came(self) -> None:

@@ -146,7 +146,8 @@ class StreamLedger:
         self.ended = False
         self.expected: int | None = None
         """Frames that the container announces."""
-        self.total = Histogram()
+        self.total: Histogram | None = Histogram()
+        """None once it is settled."""
         self.camera_age: Histogram | None = None
         """From the camera's own time of a picture until it was shown, where that can be compared with this machine's."""
         self.camera_clock: str | None = None
@@ -162,6 +163,8 @@ class StreamLedger:
         self._last_s: float | None = None
         self._recent: deque[tuple[float, float]] = deque(maxlen=128)
         self._quiet_until_s = float("-inf")
+        self._latency_ms: dict[str, float | int | None] = {}
+        """Of a settled ledger."""
 
     # What happens to frames.
 
@@ -190,6 +193,7 @@ class StreamLedger:
         if self._stages is not None:
             self._stages.add(trace.stages())
         assert trace.shown_s is not None
+        assert self.total is not None
         total_s = trace.shown_s - trace.arrived_s
         self.total.add(total_s)
         self.shown += 1
@@ -205,6 +209,13 @@ class StreamLedger:
         if frame.info.camera_clock != "not compared" and frame.trace.shown_s is not None:
             self.camera_age = self.camera_age or Histogram()
             self.camera_age.add(wall_s(frame.trace.shown_s, self._clock()) - frame.captured_s)
+
+    def settle(self) -> None:
+        """The last frame has ended: the figures stay, the 180 kB behind them do not. A run may be of thousands of files."""
+        with self._lock:
+            if self.total is not None:
+                self._latency_ms, self.total = self.total.as_ms(), None
+                self._recent.clear()
 
     # What the source tells.
 
@@ -288,7 +299,7 @@ class StreamLedger:
                 "outages": [self._outage(o) for o in self._outages],
                 "fps": _rate(self.shown, self._first_s, self._last_s),
                 "goodput": _share(self.shown - self.late, self._counted()),
-                "latency_ms": self.total.as_ms(),
+                "latency_ms": self._latency_ms if self.total is None else self.total.as_ms(),
                 "packets": None if self._packets is None else self._packets.as_dict(),
                 "camera_clock": self.camera_clock,
                 "camera_age_ms": self.camera_age.as_ms() if self.camera_age else None,

@@ -6,6 +6,7 @@ from typing import cast
 
 import av
 import numpy as np
+import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Colorspace
 
@@ -26,6 +27,13 @@ def plane_array(plane: VideoPlane) -> Plane:
     """(height, width) uint8 view of one 8-bit plane. It keeps the frame's memory alive."""
     flat = np.frombuffer(cast(bytes, plane), np.uint8)
     return flat.reshape(-1, plane.line_size)[: plane.height, : plane.width]
+
+
+def packed_array(frame: av.VideoFrame, samples: int) -> npt.NDArray[np.uint8]:
+    """(height, width, samples) uint8 view of a frame whose pixels lie in one plane. It keeps the frame's memory alive."""
+    (plane,) = frame.planes
+    flat = np.frombuffer(cast(bytes, plane), np.uint8).reshape(-1, plane.line_size)
+    return flat[: frame.height, : frame.width * samples].reshape(frame.height, frame.width, samples)
 
 
 def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0, y1: int | None = None) -> av.VideoFrame:

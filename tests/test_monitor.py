@@ -380,3 +380,25 @@ class TestReport:
             tracemalloc.stop()
             logging.getLogger("watchline.stream").setLevel(logging.NOTSET)
         assert grown < 200_000
+
+    def test_a_thousand_files_that_have_ended_cost_no_more_than_their_figures(self, monitor: LatencyMonitor) -> None:
+        def play(k: int) -> dict[str, Any]:
+            ledger = monitor.open(f"file {k}", live=False)
+            for n in range(130):
+                end(ledger, "ok", n / 25)
+            before = ledger.report()
+            ledger.settle()
+            ledger.settle()
+            assert ledger.report() == before
+            return before
+
+        play(0)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for k in range(1, 21):
+                play(k)
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert grown < 20 * 10_000

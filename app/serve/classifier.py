@@ -186,9 +186,10 @@ class Classifier:
         ticket.begun_s = self._clock()
         if ticket.given_up or ticket.begun_s > ticket.deadline_s:
             raise Dropped("deadline")
-        width, height = ticket.upload.size()
-        holding.take(width * height * 3 // 2)
-        picture = ticket.upload.decode(self._pictures())
+        decoded, beside = ticket.upload.memory()
+        holding.take(decoded)
+        with holding.taken(beside):
+            picture = ticket.upload.decode(self._pictures())
         ticket.frame = frame = self._frame(picture, ticket.begun_s)
         # An eighth, as the scheduler's estimates.
         self._decode_s += (frame.trace.decoded_s - ticket.begun_s - self._decode_s) / 8

@@ -91,7 +91,6 @@ class Exchange:
         finally:
             holding.release()
             self._leave()
-        self._desk.metrics.request("ok" if response.status_code == 200 else "undecodable")
         return response
 
     def _enter(self) -> None:
@@ -126,10 +125,12 @@ class Exchange:
         results = [self._result(ticket, topk, arrived_s, received_s, now_s) for ticket in taken.tickets]
         if content_type.lower().startswith(MANY):
             good = any("labels" in result for result in results)
+            self._desk.metrics.request("ok" if good else results[0]["error"])
             return JSONResponse({"results": results}, 200 if good else results[0]["status"])
         (ticket,) = taken.tickets
         if isinstance(ticket.outcome, BaseException):
             raise ticket.outcome
+        self._desk.metrics.request("ok")
         return JSONResponse(results[0])
 
     def _topk(self, request: HttpRequest) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from app.serve.problems import RETRY_S
 from pipelines.errors import Refused
@@ -55,6 +57,21 @@ class Holding:
                 return  # the request was given up while a thread still worked for it
             self._room._take(n)
             self._held += n
+
+    @contextmanager
+    def taken(self, n: int) -> Iterator[None]:
+        """Hold n bytes more for a while.
+
+        :raises Refused: if there is no room.
+        """
+        self.take(n)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if not self._over:
+                    self._room._give(n)
+                    self._held -= n
 
     def release(self) -> None:
         """The request is over."""

@@ -66,12 +66,13 @@ class Service:
         """:raises Problem: if it takes no requests now."""
         if self.state != "ready":
             words = {"starting": "the model is being loaded", "stopping": "the service is stopping"}
-            raise Problem(503, self.state, words.get(self.state, "the model has failed"), retry_after_s=RETRY_S)
+            raise Problem(503, self.state, words[self.state], retry_after_s=RETRY_S)
         if self.connections() > self.most_connections:
             raise Problem(503, CROWDED, f"more than {self.most_connections} connections are open")
 
     def state_report(self) -> dict[str, Any]:
-        state = "degraded" if self.state == "ready" and not self.ready else self.state
+        short = self.state == "ready" and not self.ready
+        state = ("degraded" if self.warm else "failed") if short else self.state
         return {"ready": self.ready, "state": state, "workers": self.warm, "wanted": self.wanted}
 
     def health_report(self) -> dict[str, Any]:

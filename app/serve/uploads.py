@@ -25,12 +25,19 @@ RGB, PLANES, MANY = "application/x-raw-rgb", "application/x-yuv420p", "multipart
 MATRICES: tuple[str, ...] = get_args(Matrix)
 
 
+DECODED = 2
+"""Bytes a pixel of a picture, and a little more."""
+DECODING = {"jpeg": 5, "png": 16, "webp": 16, "gif": 16, "animated webp": 16}
+"""Bytes a pixel while it is decoded, at the worst: a JPEG whose chroma is scaled; RGBA of 16 bits, that of 8, and that on white."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One picture of a request. `decode`, with the thread's own decoder, makes the picture; `size` looks at its header."""
+    """One picture of a request. `decode`, with the thread's own decoder, makes the picture; `memory` looks at its header: bytes
+    of the picture, and bytes beside them while it is decoded."""
 
     decode: Callable[[EncodedPictures], Picture]
-    size: Callable[[], tuple[int, int]]
+    memory: Callable[[], tuple[int, int]]
     file: str | None = None
     """The name that came with it."""
 
@@ -59,20 +66,21 @@ def check_type(content_type: str) -> None:
 
 
 def _encoded(data: bytes, file: str | None = None) -> Upload:
-    def size() -> tuple[int, int]:
+    def memory() -> tuple[int, int]:
         kind, width, height = announced(data)
         if width * height > most_pixels(kind):
             raise too_large(f"the picture has {width}x{height} pixels; at most {most_pixels(kind)} are read")
-        return width, height
+        return DECODED * width * height, (DECODING[kind] - DECODED) * width * height
 
-    return Upload(lambda pictures: pictures.decode(data), size, file)
+    return Upload(lambda pictures: pictures.decode(data), memory, file)
 
 
 def _rgb(headers: Mapping[str, str], body: bytes) -> Upload:
     width, height = _size(headers)
     _check_length(body, 3 * width * height, f"{width}x{height} RGB")
     pixels = np.frombuffer(body, np.uint8).reshape(height, width, 3)
-    return Upload(lambda pictures: pictures.from_rgb(pixels), lambda: (width, height))
+    # FFmpeg takes a copy of the samples.
+    return Upload(lambda pictures: pictures.from_rgb(pixels), lambda: (DECODED * width * height, 3 * width * height))
 
 
 def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
@@ -92,7 +100,7 @@ def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
         )  # fmt: skip
     except (ValueError, ZeroDivisionError):
         raise wrong_shape("X-Sample-Aspect must be a fraction above 0, like 1/1") from None
-    return Upload(lambda _: picture, lambda: (width, height))
+    return Upload(lambda _: picture, lambda: (0, 0))  # it is the body
 
 
 def planes_request(picture: Picture) -> tuple[dict[str, str], bytes]:

@@ -77,11 +77,8 @@ class Pool:
         self._allowance = Allowance(options.restarts, options.within_s)
         self._routes = Routes(self._workers)
         self._homeless = Homeless(self._changed, clock)
-        self._pending = 0
-        """Requests that have no answer yet."""
         self._entered = False
         self._stopping = False
-        self._draining = False
         self._first: AsyncBatchPredictor | None = None
         self._error: BaseException | None = None
 
@@ -118,12 +115,6 @@ class Pool:
         for worker in self._workers:
             worker.stop()
 
-    def drain(self, timeout_s: float) -> None:
-        """Take no further request (`submit` raises `Refused`), and wait until all that were taken are answered."""
-        with self._changed:
-            self._draining = True
-            self._changed.wait_for(lambda: self._pending == 0 or self._stopping, timeout_s)
-
     def _abort(self) -> None:
         self.stop()
         if self._crew.error is not None:
@@ -134,7 +125,7 @@ class Pool:
     @property
     def ready(self) -> bool:
         """Whether every worker is warm, and new work is taken."""
-        return not (self._stopping or self._draining) and all(w.state == "ready" for w in self._workers)
+        return not self._stopping and all(w.state == "ready" for w in self._workers)
 
     @property
     def workers(self) -> list[WorkerFacts]:
@@ -224,32 +215,18 @@ class Pool:
     def _submit_request(self, frame: Frame, deadline_s: float | None) -> Future[Prediction]:
         refused: Refused | None = None
         with self._changed:
-            ready = [] if self._draining else self._routes.ready()
-            if not self._stopping:
-                self._pending += 1
+            ready = self._routes.ready()
         if self._stopping:
             return _cancelled()
-        try:
-            for predictor in sorted(ready, key=lambda p: p.end_s(frame.stream, deadline_s)):
-                try:
-                    future = predictor.submit(frame, deadline_s)
-                except Refused as error:
-                    refused = refused or error
-                    continue
-                if not future.cancelled() or self._stopping:
-                    future.add_done_callback(self._answered)
-                    return future
-        except BaseException:
-            self._answered()
-            raise
-        self._answered()
-        raise refused or Refused(RETRY_S, "full" if self._draining else "no_worker")
-
-    def _answered(self, *_: object) -> None:
-        with self._changed:
-            self._pending -= 1
-            if self._draining:
-                self._changed.notify_all()
+        for predictor in sorted(ready, key=lambda p: p.end_s(frame.stream, deadline_s)):
+            try:
+                future = predictor.submit(frame, deadline_s)
+            except Refused as error:
+                refused = refused or error
+                continue
+            if not future.cancelled() or self._stopping:
+                return future
+        raise refused or Refused(RETRY_S, "no_worker")
 
     def _predictor_for(self, frame: Frame) -> AsyncBatchPredictor | None:
         """Whose frame it is. A file waits where none is ready; None: it is nobody's, or the pool stops."""

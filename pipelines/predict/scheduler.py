@@ -91,8 +91,16 @@ class DynamicBatchScheduler:
     def close(self, stream: str) -> None:
         """No further frame of this stream, or request of this queue, will come; what waits is still served."""
         with self._lock:
-            self._queue(stream).open = False
+            queue = self._queue(stream)
+            queue.open = False
+            if isinstance(queue, StreamQueue):
+                self._forget(queue)
             self._work.notify()
+
+    def _forget(self, stream: StreamQueue) -> None:
+        """A file that has ended, with the last of its frames: a run may be of thousands. With the lock held."""
+        if not (stream.live or stream.open or stream.waiting or stream.held):
+            del self._streams[stream.name], self._rooms[stream.name]
 
     def _queue(self, name: str) -> StreamQueue | RequestQueue:
         return self._requests[name] if name in self._requests else self._streams[name]
@@ -100,7 +108,7 @@ class DynamicBatchScheduler:
     def waiting(self, name: str) -> int:
         """How many frames or requests wait now."""
         with self._lock:
-            return len(self._queue(name).waiting)
+            return len(self._queue(name).waiting) if name in self._requests or name in self._streams else 0
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
         """Hand in a frame of an open stream, or of a queue of requests with its deadline. Thread: its decoder, or any. Blocks
@@ -164,6 +172,7 @@ class DynamicBatchScheduler:
             stream.ended(frame)
             if not stream.live:
                 self._rooms[stream.name].notify()
+            self._forget(stream)
             self._look()
 
     def _notify_rooms(self) -> None:
@@ -299,8 +308,8 @@ class DynamicBatchScheduler:
     def on_its_way(self, stream: str) -> int:
         """Frames of a stream that wait, are in batches or with the lane."""
         with self._lock:
-            s = self._streams[stream]
-            return len(s.waiting) + s.ahead
+            s = self._streams.get(stream)
+            return 0 if s is None else len(s.waiting) + s.ahead
 
     def stop(self) -> None:
         """Cancel all that waits; `take` ends, `submit` gives cancelled futures from now on."""

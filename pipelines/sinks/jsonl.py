@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 
 from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError, reason
-from pipelines.files import identity, lost
+from pipelines.files import Claim, identity, lost
 from pipelines.frame import Result
 from pipelines.gate import hidden
 
@@ -39,6 +39,7 @@ class JsonLines:
         self.written = 0
         self._target = target
         self._file: Text | None = None
+        self._claim: Claim | None = None
         self._lock = threading.Lock()
         self._flushed_s = 0.0
         self._broken = self._closed = False
@@ -65,7 +66,11 @@ class JsonLines:
 
     def _opened(self) -> Text:
         if self._file is None:
-            self._file = self._target.open("w", encoding="utf-8") if isinstance(self._target, Path) else self._target
+            if isinstance(self._target, Path):
+                self._claim = Claim(self._target)
+                self._file = self._target.open("w", encoding="utf-8")
+            else:
+                self._file = self._target
         return self._file
 
     def _explained(self, error: OSError) -> SinkError:
@@ -75,25 +80,30 @@ class JsonLines:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            file = self._file
-            if file is None or self._broken:
-                return
             try:
-                file.flush()
-            except OSError as error:
-                self._broken = True
-                self._cut()
+                if self._file is not None and not self._broken:
+                    self._finish(self._file)
+            finally:
+                if self._claim is not None:
+                    self._claim.close()
+
+    def _finish(self, file: Text) -> None:
+        try:
+            file.flush()
+        except OSError as error:
+            self._broken = True
+            self._cut()
+            raise self._explained(error) from error
+        self._file = None
+        if isinstance(self._target, Path) and isinstance(file, io.TextIOBase):
+            became = lost(self._target, identity(file.fileno()))
+            try:
+                file.close()
+            except OSError as error:  # some network file systems say only now that they are full
                 raise self._explained(error) from error
-            self._file = None
-            if isinstance(self._target, Path) and isinstance(file, io.TextIOBase):
-                became = lost(self._target, identity(file.fileno()))
-                try:
-                    file.close()
-                except OSError as error:  # some network file systems say only now that they are full
-                    raise self._explained(error) from error
-                if became is not None:
-                    self.written = 0
-                    raise SinkError(f"{self._target} was {became} while it was written")
+            if became is not None:
+                self.written = 0
+                raise SinkError(f"{self._target} was {became} while it was written")
 
     def _cut(self) -> None:
         """Close a broken file and take the half line off that the failing write left. Takes no room: works on a full disk."""

@@ -18,7 +18,7 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError, reason
-from pipelines.files import Identity, file_address, identity, lost, try_to_write
+from pipelines.files import Claim, Identity, file_address, identity, lost, try_to_write
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.planes import COLORSPACES, color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
@@ -84,6 +84,7 @@ class VideoFile:
         self._closed = False
         self._failed: str | None = None
         """What went wrong first."""
+        self._claim: Claim | None = None
         self._encoding: _Encoding | None = None
 
     def show(self, frame: Frame, picture: Picture) -> None:
@@ -97,6 +98,7 @@ class VideoFile:
                 # Not tried again: opening a second time would empty what is there.
                 raise SinkError(self._failed or f"cannot write {self._path}: it is closed")
             if self._encoding is None:
+                self._claim = Claim(self._path)
                 self._encoding = _Encoding(self._path, self._options, frame, picture)
             self._encoding.add(frame, picture)
             self.written += 1
@@ -117,8 +119,14 @@ class VideoFile:
     def _finish(self, complete: bool) -> None:
         """Once: nothing is left open, whatever fails."""
         encoding, self._encoding = self._encoding, None
-        if encoding is None:
-            return
+        try:
+            if encoding is not None:
+                self._end(encoding, complete)
+        finally:
+            if self._claim is not None:
+                self._claim.close()
+
+    def _end(self, encoding: _Encoding, complete: bool) -> None:
         became = lost(self._path, encoding.identity)
         if became is not None:
             self.written = 0

@@ -282,7 +282,7 @@ def test_c33_too_many_deaths_are_said_and_no_further_worker_is_started() -> None
             assert said.status == 503
             assert int(said.headers["retry-after"]) >= 1
             threading.Event().wait(0.1)
-        assert (get(process.url, "/live").status, get(process.url, "/ready").json["state"]) == (200, "degraded")
+        assert (get(process.url, "/live").status, get(process.url, "/ready").json["state"]) == (200, "failed")
         assert process.end(signal.SIGTERM) < 5
 
 

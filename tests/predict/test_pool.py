@@ -275,34 +275,6 @@ def test_refused_when_full_and_the_capacity_is_that_of_all_workers(gate: Path) -
         assert [said(f) for f in waiting] == [1, 2, 3, 4, 5, 6]
 
 
-def test_drain_answers_what_is_in_flight_and_takes_nothing_more(gate: Path) -> None:
-    with House(lambda: FaultyEngine(gate), workers=1) as house:
-        house.pool.open_requests("http", capacity=10)
-        (inside,) = house.ask([faults.HELD])
-        drained = threading.Event()
-        with held(gate):
-            waiting = house.ask([4, 5])
-            thread = threading.Thread(target=lambda: (house.pool.drain(WAIT_S), drained.set()))
-            thread.start()
-            house.until(lambda: house.pool._draining)
-            with pytest.raises(Refused):
-                house.ask([6])
-            assert not house.pool.ready
-            assert not drained.is_set()
-        thread.join(WAIT_S)
-        assert drained.is_set()
-        assert [said(f) for f in (inside, *waiting)] == [faults.HELD, 4, 5]
-
-
-def test_drain_waits_no_longer_than_it_may(gate: Path) -> None:
-    with House(lambda: FaultyEngine(gate), workers=1) as house:
-        house.pool.open_requests("http", capacity=10)
-        (inside,) = house.ask([faults.HELD])
-        with held(gate):
-            house.pool.drain(0.01)
-            assert not inside.done()
-
-
 def test_leaving_cancels_what_waits(gate: Path) -> None:
     with House(lambda: FaultyEngine(gate), workers=1, shape=profile(0.002, 0.0001, 1), slots=1) as house:
         house.pool.open_requests("http", capacity=10)

@@ -757,3 +757,31 @@ def test_take_waits_for_a_reason_to_run(how: str) -> None:
         assert done.wait(WAIT_S)
     names = None if taken[0] is None else [e.frame.stream for e in taken[0]]
     assert names == {"submit": ["a"], "close": ["f"], "stop": None}[how]
+
+
+# Streams that have ended.
+
+
+def test_a_file_that_has_ended_is_forgotten_with_its_last_frame() -> None:
+    house = House(files="ab")
+    for _ in range(2):
+        house.submit("a")
+    house.submit("b")
+    house.scheduler.close("a")
+    assert house.scheduler.on_its_way("a") == 2
+    house.clock.now += FILL_WAIT_S + 1
+    house.poll()
+    house.end(0.01)
+    assert sorted(house.scheduler._streams) == ["b"]
+    assert house.scheduler.on_its_way("a") == house.scheduler.waiting("a") == 0
+    house.scheduler.close("b")
+    assert not house.scheduler._streams
+    assert not house.scheduler._rooms
+
+
+def test_a_camera_that_is_closed_may_still_hand_in_a_frame() -> None:
+    """It was moved to another worker while its decoder was on the way to this one."""
+    house = House(live="a")
+    house.scheduler.close("a")
+    house.submit("a")
+    assert house.poll() == "a"

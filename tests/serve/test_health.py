@@ -85,6 +85,12 @@ def test_the_room_is_one_for_all() -> None:
     assert room.held == 0
     other.take(60)
     third = Holding(room)
+    with third.taken(40), pytest.raises(Refused):
+        third.take(1)
+    with third.taken(30):
+        third.release()  # the request is over while a thread still works for it
+        assert room.held == 60
+    third = Holding(room)
     third.take(40)
     with pytest.raises(Refused):
         third.take(1)

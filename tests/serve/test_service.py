@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.serve.serve import Server
 from pipelines.errors import EngineError
 from pipelines.predict.pool import PoolOptions
+from tests.cases import bombs
 from tests.predict.fakes import Held, LateEngine
 from tests.serve.serving import JPEG, RGB, Caller, Said, encoded, form, get, grey, held, post, served, together
 
@@ -378,6 +379,15 @@ def test_metrics(url: str) -> None:
     assert counted(url, "watchline_device_memory_bytes", worker="0", device="cpu") > 2**20
     assert counted(url, "watchline_worker_restarts_total") == 0
     assert counted(url, "watchline_held_bytes") == 0
+
+
+def test_a_form_of_broken_pictures_counts_as_what_the_first_is(url: str) -> None:
+    bad, big = ("bad.jpg", b"x"), ("big.png", bombs.png(20_000, 20_000, b""))
+    before = {name: counted(url, "watchline_requests_total", outcome=name) for name in ("ok", "undecodable", "too_large")}
+    for pictures in ((bad, big), (big, bad), (bad, ("good.png", grey(7)))):
+        post(url, *form(list(pictures)))
+    for name in before:
+        assert counted(url, "watchline_requests_total", outcome=name) == before[name] + 1
 
 
 def test_two_services_have_metrics_of_their_own(url: str) -> None:

@@ -211,6 +211,21 @@ class TestBroken:
         log.write(ok())
         log.close()
 
+    def test_a_file_that_another_run_writes_is_left_to_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "out.jsonl"
+        first, second = JsonLines(path), JsonLines(path)
+        first.write(ok())
+        with pytest.raises(SinkError, match=r"out\.jsonl: another run is writing it$"):
+            second.write(ok())
+        second.close()
+        first.write(ok(frame(1)))
+        first.close()
+        assert len(path.read_text().splitlines()) == 2
+        third = JsonLines(path)
+        third.write(ok())
+        third.close()
+        assert len(path.read_text().splitlines()) == 1
+
     def test_a_full_disk_is_said_once(self) -> None:
         log, errors = JsonLines(Path("/dev/full")), list[str]()
         for k in range(1000):

@@ -415,6 +415,21 @@ def test_the_source_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_file_that_another_run_writes_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "o.mp4"
+    first, second = VideoFile(path), VideoFile(path)
+    play(first, NTSC[:5])
+    with pytest.raises(SinkError, match=r"o\.mp4: another run is writing it$"):
+        play(second, [0])
+    with pytest.raises(UsageError, match="another run is writing it"):
+        check_video_path(path)
+    second.close(False)
+    first.close(True)
+    assert len(decoded(path)) == 5
+    written(path, NTSC[:3])
+    assert len(decoded(path)) == 3
+
+
 def test_odd_sizes_are_refused_in_one_line(tmp_path: Path) -> None:
     sink = VideoFile(tmp_path / "o.mp4")
     with pytest.raises(SinkError, match=r"even sides, got 65x33$"):

