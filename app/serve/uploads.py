@@ -28,7 +28,7 @@ MATRICES: tuple[str, ...] = get_args(Matrix)
 DECODED = 2
 """Bytes a pixel of a picture, and a little more."""
 DECODING = {"jpeg": 5, "png": 16, "webp": 16, "gif": 16, "animated webp": 16}
-"""Bytes a pixel while it is decoded, at the worst: a JPEG whose chroma is scaled; RGBA of 16 bits, that of 8, and that on white."""
+"""Bytes a pixel while it is decoded, at the worst: a JPEG whose chroma is scaled; RGBA of 16 bits, that of 8, that on white."""
 
 
 @dataclass(frozen=True, slots=True)

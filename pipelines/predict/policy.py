@@ -26,6 +26,12 @@ WAKE_S = 0.001
 """A thread that sleeps until a time wakes so much later at the worst, with fifty others that want the interpreter."""
 GRACE_S = 0.002
 """An expected arrival may be so late before it is given up."""
+CONTENDED = 1.25
+LINGER = 0.15
+"""Where batches take so many times as long as alone, decoders want the cores that they run on, and it is not the device that is
+scarce: then a frame waits for such a share of the budget for a further one, for a batch of two costs less than two of one. Ten
+720p cameras on 2 cores, int8, nine rounds: a frame's CPU time 7.1 ms instead of 7.3, mean goodput 0.97 instead of 0.95; with a
+quarter of the budget 0.95."""
 RESERVE = 0.9
 """Share of the budget that file batches may plan with; the rest is for decoding and the noise of the machine."""
 
@@ -178,6 +184,8 @@ class Policy:
         if not arrivals:
             return None
         arrival = min(arrivals) + GRACE_S
+        if self._profile.slowdown >= CONTENDED and arrival <= oldest + LINGER * self._options.budget_s:
+            return arrival
         saved = self._profile.median(n) + self._profile.median(1) - self._profile.median(n + 1)
         after = max(self._of(e).after_s for e in batch)
         if arrival - now >= saved:

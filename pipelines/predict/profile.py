@@ -70,6 +70,11 @@ class Profile:
         ratio = self._ratio_p99  # once: the other thread may take it away
         return self._median[b - 1] * ratio if ratio else self._p99[b - 1]
 
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as alone batches take now: what they lose to others that want the same cores."""
+        return self._ratio_median or 1.0
+
     def observe(self, b: int, seconds: float, now_s: float) -> None:
         """A batch of b that ended now took so long on the running system."""
         ratio, ranked = seconds / self._median[b - 1], self._ranked

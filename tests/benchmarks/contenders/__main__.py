@@ -22,8 +22,8 @@ import av
 
 from app.machine import machine
 from samples import FOLDER
-from tests.benchmarks.clip import repeated
 from tests.benchmarks import environment
+from tests.benchmarks.clip import repeated
 from tests.benchmarks.contenders.programs import PEERS, Program, Run, peer, watchline
 from tests.benchmarks.contenders.quality import ssim
 

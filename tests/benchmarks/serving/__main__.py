@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import signal
 import statistics
 import subprocess
@@ -144,7 +143,8 @@ class Bench:
 
     def load(self, service: Service, up: Running, pictures: str = "vga", **how: Any) -> dict[str, Any]:
         """One trial, by a process of its own."""
-        plan = Plan("127.0.0.1", up.port, self._bodies(service, pictures), **{"seconds": self._seconds, "budget_s": BUDGET_S, **how})
+        how = {"seconds": self._seconds, "budget_s": BUDGET_S, **how}
+        plan = Plan("127.0.0.1", up.port, self._bodies(service, pictures), **how)
         path = self._place / "plan.json"
         path.write_text(json.dumps(asdict(plan)))
         command = [sys.executable, "-m", "tests.benchmarks.serving.load", str(path)]
@@ -163,7 +163,7 @@ class Bench:
     # What only Watchline promises.
 
     def _own(self, found: Sequence[dict[str, Any]], rounds: int) -> dict[str, Any]:
-        rate = statistics.median(r["poisson"]["per_s"] for r in found if r["poisson"]) if any(r["poisson"] for r in found) else 0.0
+        rate = statistics.median(_rate(r, "poisson") for r in found)
         rows = {
             "twice": lambda: self._twice(rate), "killed": lambda: self._killed(rate), "cost": self._cost,
             "gpu_like": self._gpu_like, "workers": lambda: self._workers(rounds),
@@ -192,10 +192,9 @@ class Bench:
         service = services.watchline("--precision", self._precision, "--workers", "2")
         with self._up(service) as (service, up):
             worker = next(pid for pid in children_of(up.pid) if "pipelines.predict.child" in command_of(pid))
-            plan = {"rate": 0.75 * rate, "seconds": RECOVERY_S, "budget_s": 1.0}
             kill = f"import os,time; time.sleep({KILLED_S}); os.kill({worker}, {int(signal.SIGKILL)})"
             with subprocess.Popen([sys.executable, "-c", kill]):
-                trial = self.load(service, up, **plan)
+                trial = self.load(service, up, rate=0.75 * rate, seconds=RECOVERY_S, budget_s=1.0)
         return {"killed_after_s": KILLED_S - 1, "trial": trial}
 
     def _cost(self) -> dict[str, Any]:
@@ -209,11 +208,15 @@ class Bench:
             rounds = [{c: self.load(service, up, connections=c) for c in (1, 32)} for _ in range(3)]
         gains = [r[32]["per_s"] / r[1]["per_s"] for r in rounds]
         p99 = [r[32]["latency_ms"]["p99"] for r in rounds]
-        return {"gain": statistics.median(gains), "gains": gains, "p99_ms": statistics.median(p99), "one": rounds[-1][1], "many": rounds[-1][32]}
+        figures = {"gain": statistics.median(gains), "gains": gains, "p99_ms": statistics.median(p99)}
+        return figures | {"one": rounds[-1][1], "many": rounds[-1][32]}
 
     def _workers(self, rounds: int) -> dict[str, Any]:
         """Two workers of one thread, one of two, in turn."""
-        ways = {"2 workers of 1 thread": ("--workers", "2", "--threads", "1"), "1 worker of 2 threads": ("--workers", "1", "--threads", "2")}
+        ways = {
+            "2 workers of 1 thread": ("--workers", "2", "--threads", "1"),
+            "1 worker of 2 threads": ("--workers", "1", "--threads", "2"),
+        }
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
         for _ in range(rounds):
             for name, flags in ways.items():
@@ -228,7 +231,7 @@ class Bench:
 
 def _short(row: dict[str, Any]) -> str:
     closed = ", ".join(f"{c} callers {t['per_s']:.0f}/s" for c, t in row["closed"].items())
-    rates = ", ".join(f"{kind} {row[kind]['plan']['rate']:.0f}/s" if row[kind] else f"{kind}: none" for kind in ("poisson", "constant"))
+    rates = ", ".join(f"{kind} {_rate(row, kind):.0f}/s" for kind in ("poisson", "constant"))
     return f"{closed}; within the budget: {rates}"
 
 
@@ -241,7 +244,8 @@ def _ratios(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for one, other, bar in BARS:
         for kind in ("poisson", "constant"):
             if one in found and other in found:
-                rounds = [_rate(a, kind) / b if (b := _rate(c, kind)) else None for a, c in zip(found[one], found[other], strict=True)]
+                pairs = zip(found[one], found[other], strict=True)
+                rounds = [_rate(a, kind) / b if (b := _rate(c, kind)) else None for a, c in pairs]
                 known = [r for r in rounds if r is not None]
                 ratios.append({
                     "one": one, "other": other, "arrivals": kind, "bar": bar, "rounds": rounds,
@@ -284,7 +288,7 @@ def _own_rows(own: dict[str, Any]) -> list[str]:
         f"| twice the rate: goodput of once | {twice['share']:.2f}, p99 of a 503 {refused['p99']:.1f} ms | 0.9, 20 ms |",
         f"| a GPU's shape, 32 callers / 1 | {gpu['gain']:.1f} times, p99 {gpu['p99_ms']:.1f} ms | 5 times, 50 ms |",
         f"| beyond decode, preprocess, inference | p50 {cost['1']['p50']:.2f} ms (4 callers: {cost['4']['p50']:.2f}) | 2 ms |",
-        f"| a worker killed under load | not answered with 200: {lost or 0}; good by second {killed['good_by_second']} | all answered, 15 s |",
+        f"| a worker killed under load | answers beside 200: {lost or 0}; good by second {killed['good_by_second']} | all, 15 s |",
         f"| default model, 32 callers | {workers} | the default is the better |",
     ]
 

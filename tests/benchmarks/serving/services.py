@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,12 +121,8 @@ def _ask(port: int, message: bytes) -> int:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """With all its children."""
     process.send_signal(signal.SIGTERM)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(STOP_S)
