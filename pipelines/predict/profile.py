@@ -8,6 +8,7 @@ of the last batches of any size: few sizes occur often enough to keep statistics
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,8 @@ where a frame cost 7.8 ms in batches of 8 and 8.6 ms in batches of 2."""
 GOOD_ENOUGH = 1.03
 """A batch is as good as the best if a frame costs at most this much more in it: smaller batches wait and hold less."""
 MEASURE_S = 0.15
-"""Time that is spent on measuring one size."""
+RUNS = 15
+"""Time that is spent on measuring one size, and how often it is run at most."""
 
 
 LEAST_S = 1e-6
@@ -134,29 +136,37 @@ def measure(
 ) -> Profile:
     """Warm the engine at every size in `warm`, then measure.
 
-    `run(b)` runs one batch and returns its seconds. When `limit_s` is used up, larger sizes are neither warmed nor
-    measured and their time is extrapolated. `known` (an earlier start's figures) replaces measuring where a check at
-    the smallest size agrees with it within a quarter. `keep_on` is asked before each run: False ends early.
+    `run(b)` runs one batch and returns its seconds. The sizes are measured in turn, so that a slow moment of the machine meets
+    all of them: what rests on the profile is above all its shape. When half of `limit_s` is used up, larger sizes are neither
+    warmed nor measured and their time is extrapolated. `known` (an earlier start's figures) replaces measuring where a check
+    at the smallest size agrees with it within a quarter. `keep_on` is asked before each run: False ends early.
     """
-    spent = 0.0
-    table: dict[int, Timing] = {}
+    spent, first_s = 0.0, math.inf
+    warmed: list[int] = []
     wanted = set(measured_sizes(max_batch))
     for b in sorted(set(warm) | wanted):
-        if table and (spent > limit_s or not keep_on()):
+        if warmed and (spent > limit_s / 2 or not keep_on()):
             break
-        spent += run(b)
-        if known and b in known and table and b != 1:
-            table[b] = known[b]
-            continue
-        if b not in wanted and not pads:
-            continue
-        times: list[float] = []
-        while len(times) < 2 or (sum(times) < MEASURE_S and len(times) < 15):
-            times.append(run(b))
-            if spent + sum(times) > limit_s or not keep_on():
-                break
-        spent += sum(times)
-        table[b] = Timing(statistics.median(times), max(times))
-        if known and 1 in known and b == 1 and not 0.8 < table[1].median_s / known[1].median_s < 1.25:
-            known = None
+        took_s = run(b)
+        spent += took_s
+        first_s = min(first_s, took_s)
+        warmed.append(b)
+
+    def timed(sizes: Sequence[int], spent: float) -> dict[int, Timing]:
+        times: dict[int, list[float]] = {b: [] for b in sizes}
+        for _ in range(RUNS):
+            for b in sizes:
+                enough = len(times[b]) > 1 and sum(times[b]) >= MEASURE_S
+                if not enough and (keep_on() and (spent <= limit_s or not times[sizes[0]])):
+                    times[b].append(run(b))
+                    spent += times[b][-1]
+        return {b: Timing(statistics.median(t), max(t)) for b, t in times.items() if t}
+
+    kept: dict[int, Timing] = {}
+    if known and 1 in known:
+        check = timed([1], spent).get(1)
+        if check is not None and 0.8 < check.median_s / known[1].median_s < 1.25:
+            kept = {b: known[b] for b in warmed if b in known and b > 1}
+    table = kept | timed([b for b in warmed if (b in wanted or pads) and b not in kept], spent)
+    table.setdefault(1, Timing(first_s, first_s))
     return Profile(table, max_batch, pads=pads)

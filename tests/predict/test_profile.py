@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -209,7 +208,19 @@ def test_figures_of_an_earlier_start_are_kept_if_the_smallest_size_agrees(factor
     assert profile.median(32) == pytest.approx((factor if kept else 1.0) * _line(32))
     assert profile.median(1) == pytest.approx(_line(1)), "the smallest is measured every time"
     assert machine.runs.count(32) == (1 if kept else 15 if 15 * _line(32) < 0.15 else machine.runs.count(32))
-    assert all(a <= b for a, b in pairwise(machine.runs))
+    assert machine.runs[:6] == measured_sizes(32), "each is warmed before any is measured"
+
+
+def test_a_slow_moment_meets_all_sizes() -> None:
+    """A shape in which a batch of two took no longer than one would make every batch look worth it."""
+    began = 12  # each was warmed and measured once
+
+    def shape(b: int) -> float:
+        return (3 if began <= len(machine.runs) < began + 12 else 1) * _line(b)
+
+    machine = Machine(shape)
+    profile = _measured(machine)
+    assert [profile.median(b) for b in (1, 2, 4)] == pytest.approx([_line(b) for b in (1, 2, 4)])
 
 
 def test_a_size_that_no_earlier_start_knows_is_measured() -> None:
