@@ -31,7 +31,7 @@ from samples import FOLDER
 from tests.benchmarks import environment
 from tests.benchmarks.serving import services
 from tests.benchmarks.serving.load import Plan
-from tests.benchmarks.serving.messages import MIXED, VGA, jpegs, write
+from tests.benchmarks.serving.messages import MIXED, SMALL, VGA, jpegs, write
 from tests.benchmarks.serving.services import Running, Service, running
 from tests.serve.process import children_of, command_of
 
@@ -84,7 +84,8 @@ class Bench:
         self._place = place
         self._seconds = seconds
         self._precision = precision
-        self._pictures = {"vga": jpegs(clip, PICTURES), "mixed": jpegs(clip, PICTURES, MIXED)}
+        sizes = {"vga": (VGA,), "small": (SMALL,), "mixed": MIXED}
+        self._pictures = {name: jpegs(clip, PICTURES, of) for name, of in sizes.items()}
         self._written: dict[tuple[str, bytes], str] = {}
 
     def run(self, rounds: int, only: Sequence[str]) -> dict[str, Any]:
@@ -203,13 +204,19 @@ class Bench:
             return {str(c): self.load(service, up, connections=c, stages=True)["beyond_ms"] for c in (1, 4)}
 
     def _gpu_like(self) -> dict[str, Any]:
-        """A device on which batching pays: one caller at a time, and 32."""
+        """A device on which batching pays: one caller at a time, and 32. With pictures of two sizes, for where the device is so
+        fast, decoding them is what the machine is busy with."""
+        found: dict[str, Any] = {}
         with self._up(services.watchline(*GPU_LIKE)) as (service, up):
-            rounds = [{c: self.load(service, up, connections=c) for c in (1, 32)} for _ in range(3)]
-        gains = [r[32]["per_s"] / r[1]["per_s"] for r in rounds]
-        p99 = [r[32]["latency_ms"]["p99"] for r in rounds]
-        figures = {"gain": statistics.median(gains), "gains": gains, "p99_ms": statistics.median(p99)}
-        return figures | {"one": rounds[-1][1], "many": rounds[-1][32]}
+            for pictures in ("small", "vga"):
+                rounds = [{c: self.load(service, up, pictures, connections=c) for c in (1, 32)} for _ in range(3)]
+                gains = [r[32]["per_s"] / r[1]["per_s"] for r in rounds]
+                found[pictures] = {
+                    "gain": statistics.median(gains), "gains": gains, "one": rounds[-1][1], "many": rounds[-1][32],
+                    "per_s": statistics.median(r[32]["per_s"] for r in rounds),
+                    "p99_ms": statistics.median(r[32]["latency_ms"]["p99"] for r in rounds),
+                }  # fmt: skip
+        return found
 
     def _workers(self, rounds: int) -> dict[str, Any]:
         """Two workers of one thread, one of two, in turn."""
@@ -286,9 +293,13 @@ def _own_rows(own: dict[str, Any]) -> list[str]:
     refused = twice["twice"]["refused_ms"] or {"p99": 0.0}
     return [
         f"| twice the rate: goodput of once | {twice['share']:.2f}, p99 of a 503 {refused['p99']:.1f} ms | 0.9, 20 ms |",
-        f"| a GPU's shape, 32 callers / 1 | {gpu['gain']:.1f} times, p99 {gpu['p99_ms']:.1f} ms | 5 times, 50 ms |",
+        *(
+            f"| GPU-like, {words}, 32 callers / 1 | {g['gain']:.1f} times ({g['per_s']:.0f}/s), p99 {g['p99_ms']:.1f} ms | "
+            "5 times, 50 ms |"
+            for g, words in ((gpu["small"], "320x240"), (gpu["vga"], "640x480"))
+        ),
         f"| beyond decode, preprocess, inference | p50 {cost['1']['p50']:.2f} ms (4 callers: {cost['4']['p50']:.2f}) | 2 ms |",
-        f"| a worker killed under load | answers beside 200: {lost or 0}; good by second {killed['good_by_second']} | all, 15 s |",
+        f"| a worker killed under load | answers but 200: {lost or 0}; good by second {killed['good_by_second']} | all, 15 s |",
         f"| default model, 32 callers | {workers} | the default is the better |",
     ]
 

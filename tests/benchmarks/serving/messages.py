@@ -12,8 +12,8 @@ import av
 import cv2
 
 QUALITY = 90
-VGA = (640, 480)
-MIXED = (VGA, (320, 240), (480, 640), (800, 600), (1280, 720))
+VGA, SMALL = (640, 480), (320, 240)
+MIXED = (VGA, SMALL, (480, 640), (800, 600), (1280, 720))
 
 
 def jpegs(clip: Path, count: int, sizes: Sequence[tuple[int, int]] = (VGA,)) -> list[bytes]:
