@@ -128,7 +128,7 @@ def _serve(serve: argparse.ArgumentParser) -> None:
     where.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the token requests must show"))
     where.add_argument("--no-auth", **_absent(action="store_true", help="other machines may ask without a token"))
     how = serve.add_argument_group("how requests are worked on")
-    how.add_argument("--workers", **_absent(**number, help="worker processes (one for each core, up to 4; 1 on a GPU)"))
+    how.add_argument("--workers", **_absent(**number, help="worker processes (one for two cores, up to 4; 1 on a GPU)"))
     how.add_argument("--batching", **_absent(choices=("dynamic", "fixed"), help="by deadlines, or full batches (dynamic)"))
     how.add_argument("--max-batch", **_absent(**number, help="largest batch (16)"))
     how.add_argument("--max-wait-ms", **_absent(type=float, metavar="MS", help="wait at most so long for a full batch (5)"))

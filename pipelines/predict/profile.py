@@ -92,10 +92,15 @@ class Profile:
 
     @property
     def best_batch(self) -> int:
-        """The smallest measured size in which a frame costs hardly more than in the cheapest, with its share of handling."""
+        """For whom nobody waits: a frame costs hardly more in it than in the cheapest."""
+        return self.good_batch(GOOD_ENOUGH)
+
+    def good_batch(self, within: float) -> int:
+        """The smallest measured size in which a frame, with its share of handling, costs at most so many times as much as in
+        the cheapest."""
         cost = {b: (self._median[b - 1] + HANDLING_S) / b for b in self.table if b <= self.max_batch}
         least = min(cost.values())
-        return next(b for b in cost if cost[b] <= GOOD_ENOUGH * least)
+        return next(b for b in cost if cost[b] <= within * least)
 
     def as_ms(self) -> dict[str, float]:
         """The measured medians by size, for people."""

@@ -20,6 +20,10 @@ from pipelines.predict.queues import Entry, RequestQueue
 Batching = Literal["dynamic", "fixed"]
 BOLD_GAIN = 1.02
 """Requests are given up for a larger batch only if it is so much faster a request: never where time is a line through 0."""
+GOOD = 1.15
+"""Where time is nearly a line through 0, as on a CPU, batches of more are not worth it for somebody who waits."""
+HEADROOM = 1.2
+"""Batches are large enough if they could work off so many times what comes: arrivals come in bunches."""
 OVERDUE = 2.0
 """Mean gaps without an arrival after which none is waited for any more."""
 
@@ -50,6 +54,7 @@ class RequestPolicy:
         self._most = most
         self._batching = batching
         self._max_wait_s = math.inf if max_wait_s is None else max_wait_s
+        self._good = profile.good_batch(GOOD)
 
     @property
     def waiting(self) -> bool:
@@ -100,7 +105,7 @@ class RequestPolicy:
         while n < most and self._device.end_s(now, n + 1, self._profile.p99(n + 1)) <= ready[0].deadline_s:
             n += 1
         if n == most or self._works_off(n) >= self._demand(now):
-            return ready[:n]
+            return ready[: self._enough(n, self._demand(now))]
         for bold in range(most, n, -1):
             if self._works_off(bold) < BOLD_GAIN * self._works_off(n):
                 break
@@ -109,6 +114,13 @@ class RequestPolicy:
             if len(ready) - first >= bold:
                 return ready[first : first + bold]
         return ready[:n]
+
+    def _enough(self, most: int, demand: float) -> int:
+        """Of at most so many. In a larger batch a picture would cost hardly less, and the first would be answered when the last
+        is; but as many as work off what comes."""
+        if self._batching == "fixed":
+            return most
+        return next((n for n in range(min(self._good, most), most) if self._works_off(n) >= HEADROOM * demand), most)
 
     def _works_off(self, n: int) -> float:
         """Requests a second in batches of n."""

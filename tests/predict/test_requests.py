@@ -29,6 +29,8 @@ from tests.predict.simulation import ManualClock, frame, profile
 pytestmark = pytest.mark.timeout(60)
 LINE = profile(0.0, 0.010, 8)
 """10 ms a picture and nothing a batch: the shape of a CPU."""
+STEP = profile(0.040, 0.010, 8)
+"""40 ms a batch: six cost hardly more each than the cheapest."""
 GPU = profile(0.008, 0.0005, 16)
 MS = 1e-3
 WAIT_S = 10
@@ -91,19 +93,46 @@ def test_the_first_deadline_goes_first_and_of_equal_ones_the_first_that_came() -
 
 
 def test_none_replaces_another() -> None:
-    desk = Desk()
+    desk = Desk(STEP)
     futures = [desk.submit() for _ in range(8)]
     assert desk.scheduler.waiting("http") == 8
-    assert desk.poll() == list(range(8))
+    assert desk.poll() == list(range(6))
+    assert desk.scheduler.waiting("http") == 2
+    assert all(f.running() for f in futures[:6])
+    desk.end(100)
+    assert desk.poll() == [6, 7]
     assert all(f.running() for f in futures)
-    assert desk.scheduler.waiting("http") == 0
 
 
 def test_as_many_as_still_meet_the_earliest_deadline() -> None:
-    desk = Desk()
-    for deadline_ms in (35, 500, 500, 500, 500):
+    desk = Desk(STEP)
+    for deadline_ms in (75, 500, 500, 500, 500):
         desk.submit(deadline_ms)
     assert desk.poll() == [0, 1, 2]
+
+
+def test_where_time_is_a_line_nobody_waits_for_a_large_batch() -> None:
+    """A batch of eight takes as long as four of two, and the first would be answered with the last."""
+    desk = Desk()
+    for _ in range(8):
+        desk.submit(1000)
+    assert desk.poll() == [0, 1]
+
+
+def test_batches_are_as_large_as_what_comes_needs() -> None:
+    """10 ms a picture and 10 ms a batch: in batches of four 80 a second, of eight 89."""
+    sizes = {}
+    for rate in (20, 75):
+        desk = Desk(profile(0.010, 0.010, 8), capacity=1000)
+        for _ in range(2 * rate):
+            desk.submit(1000)
+            desk.wait(1e3 / rate)
+            desk.scheduler.poll()
+            desk.scheduler.done()
+        for _ in range(8):
+            desk.submit(1000)
+        sizes[rate] = len(desk.poll())
+    assert sizes[20] < sizes[75] == 8
 
 
 def test_what_expires_while_it_waits_is_not_computed() -> None:
@@ -183,18 +212,18 @@ def test_who_cannot_be_answered_in_time_behind_the_others_is_refused(deadline_ms
 
 
 def test_only_those_with_earlier_deadlines_and_what_runs_are_in_front() -> None:
-    desk = Desk(max_batch=4)
-    for _ in range(4):
+    desk = Desk(max_batch=2)
+    for _ in range(2):
         desk.submit(500)
-    assert desk.poll() == [0, 1, 2, 3]
-    for _ in range(6):
-        desk.submit(115)
+    assert desk.poll() == [0, 1]
+    for _ in range(4):
+        desk.submit(75)
     with pytest.raises(Refused):
-        desk.submit(49.9)  # 40 ms of what runs, and itself
-    desk.submit(50.1)
+        desk.submit(29.9)  # 20 ms of what runs, and itself
+    desk.submit(30.1)
     with pytest.raises(Refused):
-        desk.submit(119.9)  # 40 ms, and two batches of four: seven that wait, and itself
-    desk.submit(120.1)
+        desk.submit(79.9)  # 20 ms, and three batches of two: five that wait, and itself
+    desk.submit(80.1)
 
 
 def test_a_device_that_is_overdue_is_believed_to_take_as_long_again() -> None:
@@ -347,13 +376,13 @@ def test_a_burst_is_no_flood() -> None:
 
 
 def test_the_next_batch_is_bound_when_the_device_is_about_to_be_free() -> None:
-    desk = Desk(LINE, max_batch=4)
+    desk = Desk(STEP, max_batch=4)
     for _ in range(4):
         desk.submit(1000)
     assert desk.poll() == [0, 1, 2, 3]
     desk.submit(1000)
     assert desk.poll() == []
-    desk.wait(39.5)
+    desk.wait(79.5)
     desk.submit(900)
     assert desk.poll() == [5, 4]
 

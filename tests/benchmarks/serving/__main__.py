@@ -41,7 +41,7 @@ PICTURES = 64
 CLOSED = (1, 8, 32)
 STEPS = 5
 """Halvings of the search: the rate is found to 3 % of the closed loop's."""
-LEAST, MOST = 0.25, 1.15
+LEAST, MOST = 0.1, 1.1
 """The search looks between these shares of what the closed loop of 32 reaches."""
 TRIES = 2
 """A rate that fails is tried once more: of a thousand requests a single hiccup of the machine makes too many late."""
