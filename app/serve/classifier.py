@@ -94,7 +94,7 @@ class Request:
 
 
 class Classifier:
-    """Used as `with classifier:` around the predictor's use. `capacity`: pictures that may wait."""
+    """Used as `with classifier:` within that of the predictor. `capacity`: pictures that may wait."""
 
     def __init__(self, predictor: Predictor, capacity: int, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.capacity = capacity

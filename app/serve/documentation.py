@@ -53,7 +53,7 @@ CLASSIFY: dict[str, Any] = {
                 "name": "topk", "in": "query", "required": False, "description": "Labels of each picture",
                 "schema": {"type": "integer", "minimum": 1, "default": 5},
             },
-            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", {"type": "number", "minimum": 0}),
+            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", {"type": "number", "exclusiveMinimum": 0}),
             _header("X-Width", f"Of {RGB} and {PLANES}", SIZE),
             _header("X-Height", f"Of {RGB} and {PLANES}", SIZE),
         ],
@@ -91,7 +91,7 @@ def page(schema: dict[str, Any]) -> str:
 def _route(path: str, method: str, route: dict[str, Any], schema: dict[str, Any]) -> str:
     lines = [f"<h2><code>{method.upper()} {html.escape(path)}</code></h2><p>{html.escape(route.get('summary', ''))}. "]
     lines.append(html.escape(route.get("description", "")))
-    for title, rows in (("Asked with", _asked(route)), ("Answered with", _answered(route, schema))):
+    for title, rows in (("Asked with", _asked(route)), ("Answered with", _answered(route))):
         if rows:
             cells = "".join(f"<tr><td><code>{html.escape(a)}</code><td>{html.escape(b)}" for a, b in rows)
             lines.append(f"<table><tr><th>{title}<th>{cells}</table>")
@@ -106,7 +106,7 @@ def _asked(route: dict[str, Any]) -> list[tuple[str, str]]:
     return rows + [(kind, "body") for kind in route.get("requestBody", {}).get("content", {})]
 
 
-def _answered(route: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str]]:
+def _answered(route: dict[str, Any]) -> list[tuple[str, str]]:
     return [(status, said["description"]) for status, said in sorted(route["responses"].items())]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -119,12 +120,16 @@ class Exchange:
             raise too_late() from None
         received_s = self._clock()
         found = uploads(content_type, headers, body, self.limits.capacity)
+        del body  # of a form: its pictures are copies
         taken = classifier.take(found, deadline_s, holding)
         await self._wait(request, taken, deadline_s)
         now_s = self._clock()
         results = [self._result(ticket, topk, arrived_s, received_s, now_s) for ticket in taken.tickets]
         if content_type.lower().startswith(MANY):
             good = any("labels" in result for result in results)
+            for ticket in taken.tickets:
+                if isinstance(ticket.outcome, BaseException) and problem_of(ticket.outcome).status == 500:
+                    log.error("a picture of a form failed: %s: %s", type(ticket.outcome).__name__, ticket.outcome)
             self._desk.metrics.request("ok" if good else results[0]["error"])
             return JSONResponse({"results": results}, 200 if good else results[0]["status"])
         (ticket,) = taken.tickets
@@ -137,7 +142,7 @@ class Exchange:
         given = request.query_params.get("topk")
         if given is None:
             return self.limits.topk
-        if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= self.limits.most_topk:
+        if not re.fullmatch("[0-9]{1,9}", given, re.ASCII) or not 1 <= int(given) <= self.limits.most_topk:
             raise wrong_shape(f"topk must be a whole number from 1 to {self.limits.most_topk}, got {given[:50]!r}")
         return int(given)
 
@@ -202,8 +207,6 @@ class Exchange:
             return named | answer(outcome, topk, times)
         assert isinstance(outcome, BaseException)
         problem = problem_of(outcome)
-        if problem.status == 500:
-            log.error("a picture of a form failed: %s: %s", type(outcome).__name__, outcome)
         self._desk.metrics.picture(problem.code)
         return named | {"status": problem.status, **problem.as_dict()}
 

@@ -54,7 +54,7 @@ class Recent:
             half.sizes[size] += 1
 
     def waited(self, seconds: float) -> None:
-        """A picture waited so long for its batch."""
+        """A picture waited so long: for a decoding thread, and for its batch."""
         with self._lock:
             self._now().waits.add(seconds)
 
@@ -123,7 +123,8 @@ FIGURES = (
     Figure(
         "queue_wait_p99_ms", "ms", (None, 5),
         "-",
-        "requests wait long for their batch: a shorter --max-wait-ms, a smaller --max-batch or more --workers",
+        "requests wait long: for a decoding thread (smaller pictures, more cores), or for their batch (a shorter --max-wait-ms, a "
+        "smaller --max-batch, more --workers)",
     ),
     Figure(
         "device_memory", "share", (None, 0.85),

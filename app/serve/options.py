@@ -119,7 +119,7 @@ def listen(options: ServeOptions) -> socket.socket:
         return listener
     except OSError as error:
         hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
-        why = os.strerror(error.errno or 0)
+        why = error.strerror or os.strerror(error.errno or 0)
         raise UsageError(f"cannot listen on {options.host} port {options.port}: {why}{hint}") from None
 
 

@@ -10,7 +10,7 @@ from app.serve.problems import RETRY_S
 from pipelines.errors import Refused
 
 MOST_BYTES = 768 << 20
-"""Bodies and decoded pictures together: sixty pictures of 3840x2160, or the one largest that is read at all."""
+"""Bodies and decoded pictures together: forty pictures of 3840x2160."""
 
 
 class Room:
@@ -26,10 +26,11 @@ class Room:
         """Bytes that are held now."""
         return self._held
 
-    def _take(self, n: int) -> None:
+    def _take(self, n: int, own: int) -> None:
+        """n bytes more for who holds `own` already."""
         with self._lock:
             # What is too large for all of the room still gets through when nobody else is there.
-            if self._held and self._held + n > self._most:
+            if self._held > own and self._held + n > self._most:
                 raise Refused(RETRY_S, "full")
             self._held += n
 
@@ -55,7 +56,7 @@ class Holding:
         with self._lock:
             if self._over:
                 return  # the request was given up while a thread still worked for it
-            self._room._take(n)
+            self._room._take(n, self._held)
             self._held += n
 
     @contextmanager

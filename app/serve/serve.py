@@ -151,12 +151,11 @@ class Server:
         service, options = self.service, self._options
         events = PredictorEvents(service.batch, self._failed)
         model = self._make(self._settings, options, events)
-        self._predictor = predictor = model.predictor
-        if self._stopping.is_set():
+        self._predictor = self._warming = predictor = model.predictor
+        if self._stopping.is_set():  # a stop from now on finds what warms up
             return
         log.info("model %s: %s", self._settings.model, model.why)
         with ExitStack() as stack:
-            self._warming = predictor
             stack.enter_context(predictor)
             self._warming = None
             model.keep_profile()

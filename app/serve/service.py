@@ -114,6 +114,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post(CLASSIFY, summary="Classify pictures", **documentation.CLASSIFY)
     async def classify(request: Request) -> Response:
+        # For the documentation, and for who uses the application without the short way.
         return await service.exchange.classify(request)
 
     @app.get("/v1/model", summary="The model", response_model=answers.Model, responses=documentation.PROTECTED)

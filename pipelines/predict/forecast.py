@@ -65,9 +65,9 @@ class Forecast:
         # An eighth, as with the streams' periods: it is there after a second and follows within one.
         self.stage_s += (seconds / n - self.stage_s) / 8
 
-    def done(self, now: float) -> None:
-        """The oldest batch has left the device."""
-        self._batches.pop(0)
+    def done(self, now: float, *, newest: bool = False) -> None:
+        """The oldest batch has left the device; newest: the last one did not get there."""
+        self._batches.pop(-1 if newest else 0)
         # What was staged begins now, not when it should have: else every slow batch would move all later forecasts.
         if self.busy:
             self._batches[self.parallel - 1].begins_s = now

@@ -24,7 +24,7 @@ from pipelines.crew import Crew
 from pipelines.errors import Dropped, EngineLost, Refused, Stopped
 from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.homeless import Homeless
+from pipelines.predict.homeless import RETRY_S, Homeless
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.profile import Profile
@@ -34,8 +34,6 @@ from pipelines.predict.staff import Allowance, Worker, WorkerFacts
 
 log = logging.getLogger("watchline.pool")
 
-RETRY_S = 1.0
-"""When to come back where no worker is ready."""
 LOSSES = 2
 """With so many workers lost while they ran a frame, it is given up."""
 
@@ -348,9 +346,11 @@ class Pool:
             while wait_s > 0 and not self._stopping:
                 self._changed.wait(wait_s)
                 wait_s = self._allowance.take(self._clock())
+            if self._stopping:
+                return False
             worker.restarts += 1
             self.restarts += 1
-            return not self._stopping
+            return True
 
     def _say_too_many(self, worker: Worker, reason: str, wait_s: float) -> None:
         a = self._allowance

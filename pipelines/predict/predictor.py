@@ -307,7 +307,7 @@ class AsyncBatchPredictor:
             raise
         if not staged:
             self._free.put(slot)
-            self._running.done()
+            self._running.done(newest=True)
             return
         self._batches += 1
         batch = _Batch(self._batches, staged, slot, self._clock())
@@ -316,7 +316,7 @@ class AsyncBatchPredictor:
         try:
             self.engine.start(slot, len(staged))
         except BaseException as error:  # a library's SystemExit or CancelledError must not end the predictor either
-            self._failed(batch, error)
+            self._failed(batch, error, newest=True)
             if self._lost is not None:
                 raise
         else:
@@ -391,9 +391,9 @@ class AsyncBatchPredictor:
             entry.future.set_result(Prediction(self._top(row), batch.id, n))
         self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
-    def _failed(self, batch: _Batch, error: BaseException) -> None:
+    def _failed(self, batch: _Batch, error: BaseException, *, newest: bool = False) -> None:
         """One bad frame fails one frame: a batch of several is run again, one by one; elsewhere, if the engine is gone."""
-        self._release(batch)
+        self._release(batch, newest=newest)
         if isinstance(error, EngineLost):
             self.lose(error)
         if self._lost is not None:
@@ -403,6 +403,6 @@ class AsyncBatchPredictor:
         else:
             batch.entries[0].future.set_exception(error)
 
-    def _release(self, batch: _Batch) -> None:
+    def _release(self, batch: _Batch, *, newest: bool = False) -> None:
         self._free.put(batch.slot)
-        self._running.done()
+        self._running.done(newest=newest)

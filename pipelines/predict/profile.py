@@ -72,6 +72,10 @@ class Profile:
         ratio = self._ratio_p99  # once: the other thread may take it away
         return self._median[b - 1] * ratio if ratio else self._p99[b - 1]
 
+    def alone(self, b: int) -> float:
+        """Seconds that a batch of b takes where nobody else wants the cores, whatever the last ones took."""
+        return self._median[b - 1]
+
     @property
     def slowdown(self) -> float:
         """How many times as long as alone batches take now: what they lose to others that want the same cores."""
@@ -171,7 +175,7 @@ def measure(
     if known and 1 in known:
         check = timed([1], spent).get(1)
         if check is not None and 0.8 < check.median_s / known[1].median_s < 1.25:
-            kept = {b: known[b] for b in warmed if b in known and b > 1}
+            kept = {b: known[b] for b in warmed if b in known} | {1: check}
     table = kept | timed([b for b in warmed if (b in wanted or pads) and b not in kept], spent)
     table.setdefault(1, Timing(first_s, first_s))
     return Profile(table, max_batch, pads=pads)

@@ -66,10 +66,10 @@ class RequestPolicy:
         by the 99th percentile, and with those that will come until it begins: to be refused at once is better than to wait
         for nothing. (Without them a tenth of all requests expired at twice what an 8 + 0.5 b ms device can do.)
 
-        But an idle device is tried wherever the median allows it: estimates that nothing renews, since all is refused, must
-        not refuse for ever."""
+        But an idle device is tried wherever it could be in time alone: estimates that nothing renews, since all is refused,
+        must not refuse for ever."""
         if not queue.waiting and not self._device.running:
-            return now + self._profile.median(1)
+            return now + self._profile.alone(1)
         before, among = divmod(queue.before(deadline_s), self._most)
         others_s = before * self._profile.median(self._most) if before else 0.0
         begins_s = self._device.end_s(now, 0, self._device.overdue_s(now) + others_s)
@@ -91,7 +91,8 @@ class RequestPolicy:
         """Requests that may run, first deadline first; and those that were cancelled or cannot be in time even alone."""
         waiting = sorted((e for q in self._queues.values() for e in q.waiting), key=lambda e: e.deadline_s)
         # By the median: what will probably make it is worth a try.
-        end_s = self._device.end_s(now, 1, self._profile.median(1))
+        takes_s = self._profile.median(1) if self._device.running else self._profile.alone(1)
+        end_s = self._device.end_s(now, 1, takes_s)
         ready = [e for e in waiting if e.deadline_s >= end_s and not e.future.cancelled()]
         late = [e for e in waiting if e.deadline_s < end_s or e.future.cancelled()]
         return ready, tuple((e, "deadline") for e in late)
@@ -127,7 +128,7 @@ class RequestPolicy:
         return self._device.parallel * n / self._profile.median(n)
 
     def _demand(self, now: float) -> float:
-        """Requests a second that come, whether they are taken or not."""
+        """Requests a second that are handed in, whether they are taken or not."""
         return sum(q.rate(now) for q in self._queues.values())
 
     def _worth_waiting(self, now: float, batch: list[Entry]) -> float | None:

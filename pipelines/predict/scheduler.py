@@ -252,10 +252,11 @@ class DynamicBatchScheduler:
         with self._lock:
             self._device.staged(n, seconds)
 
-    def done(self) -> None:
-        """A batch that was taken has left the device. Thread: completion."""
+    def done(self, *, newest: bool = False) -> None:
+        """The oldest batch that was taken has left the device, thread: completion; or the newest did not get there, thread:
+        the predictor's."""
         with self._lock:
-            self._device.done(self._clock())
+            self._device.done(self._clock(), newest=newest)
             self._work.notify()
 
     def again(self, entries: Sequence[Entry]) -> None:

@@ -67,3 +67,11 @@ def test_staging_is_followed() -> None:
     device.taken(0.0, 5)
     device.taken(0.010, 5)
     assert round(1e3 * device.free_s, 3) == 25
+
+
+def test_a_batch_that_did_not_get_there_is_the_newest() -> None:
+    device = forecast(1)
+    device.taken(0.0, 2)
+    device.taken(0.005, 4)
+    device.done(0.006, newest=True)
+    assert (device.running, ms(device.free_s)) == (1, 12), "the first one still runs"

@@ -236,6 +236,17 @@ def test_a_device_that_is_overdue_is_believed_to_take_as_long_again() -> None:
     desk.submit(100 + 10.1)
 
 
+def test_a_slow_moment_refuses_nobody_for_ever() -> None:
+    """What is not run is not measured: an idle device is tried by the times that it has alone."""
+    desk = Desk()
+    for k in range(20):
+        desk.scheduler.profile.observe(1, 0.100, desk.clock.now + 1e-3 * k)
+    desk.submit(15)
+    assert desk.poll() == [0]
+    with pytest.raises(Refused):
+        desk.submit(50)  # behind one that may take 100
+
+
 def test_a_deadline_that_is_over_is_refused() -> None:
     with pytest.raises(Refused) as refused:
         Desk().submit(-1)

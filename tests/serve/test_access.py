@@ -85,6 +85,7 @@ def test_only_this_machine_without_a_token() -> None:
         (("--batching", "none"), "--batching"),
         (("--host", "0.0.0.0"), "say --no-auth"),
         (("--host", "no.such.host.invalid"), "no address of this machine"),
+        (("--host", "no.such.host.invalid", "--no-auth"), "cannot listen on no.such.host.invalid port 0: "),
         (("--token-env", "WATCHLINE_NOT_SET"), "is not set"),
         (("--token-env", "A", "--no-auth"), "exclude each other"),
         (("--model", "nosuchmodel"), "nosuchmodel"),
@@ -96,6 +97,7 @@ def test_what_cannot_start_says_why_in_one_line(flags: tuple[str, ...], words: s
     lines = [k for k in done.err.splitlines() if not k.startswith("listening on")]
     assert len(lines) == 1
     assert words in lines[0]
+    assert "Unknown error" not in lines[0]
 
 
 def test_a_port_that_is_taken() -> None:

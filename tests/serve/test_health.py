@@ -77,7 +77,8 @@ def test_nothing_is_judged_by_too_little() -> None:
 def test_the_room_is_one_for_all() -> None:
     room = Room(100)
     one, other = Holding(room), Holding(room)
-    one.take(150)  # larger than all, alone
+    one.take(50)
+    one.take(100)  # larger than all, alone
     with pytest.raises(Refused):
         other.take(1)
     one.release()

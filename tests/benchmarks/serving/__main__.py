@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -68,9 +68,9 @@ def main() -> None:
     folder = Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        result = Bench(Path(place), given.seconds, given.precision).run(given.rounds, given.only)
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
-    (folder / "table.md").write_text(table(result))
+        for result in Bench(Path(place), given.seconds, given.precision).run(given.rounds, given.only):
+            (folder / "result.json").write_text(json.dumps(result, indent=1))
+            (folder / "table.md").write_text(table(result))
     print(table(result))
     plot = [str(environment.interpreter("plain")), str(Path(__file__).with_name("plot.py")), str(folder / "result.json")]
     subprocess.run([*plot, str(folder / "picture.png")], check=True)
@@ -88,19 +88,21 @@ class Bench:
         self._pictures = {name: jpegs(clip, PICTURES, of) for name, of in sizes.items()}
         self._written: dict[tuple[str, bytes], str] = {}
 
-    def run(self, rounds: int, only: Sequence[str]) -> dict[str, Any]:
-        """Everything, in rounds where things are compared."""
+    def run(self, rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Everything, in rounds where things are compared; the result as far as it is there, and then all of it."""
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in only}
         for k in range(rounds):
             for name in only:
                 found[name].append(self._service(name))
                 print(f"{k + 1}/{rounds} {name}: {_short(found[name][-1])}", flush=True)
-        own = self._own(found[WATCHLINE], rounds) if WATCHLINE in only else {}
-        return {
+        result = {
             "date": datetime.date.today().isoformat(), "machine": machine(), "precision": self._precision, "rounds": rounds,
             "seconds": self._seconds, "budget_s": BUDGET_S, "picture": f"{VGA[0]}x{VGA[1]} JPEG", "services": found,
-            "ratios": _ratios(found), "own": own, "versions": _versions(only),
+            "ratios": _ratios(found), "own": {}, "versions": _versions(only),
         }  # fmt: skip
+        yield result
+        if WATCHLINE in only and any(_rate(r, "poisson") for r in found[WATCHLINE]):
+            yield result | {"own": self._own(found[WATCHLINE], rounds)}
 
     def _make(self, name: str) -> Service:
         make: dict[str, Callable[[], Service]] = {
