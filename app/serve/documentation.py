@@ -29,6 +29,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 
 
 SIZE = {"type": "integer", "minimum": 1}
+MILLISECONDS = {"type": "number", "exclusiveMinimum": 0}
 CLASSIFY: dict[str, Any] = {
     "response_model": answers.Answer | answers.Answers,
     "description": (
@@ -53,7 +54,7 @@ CLASSIFY: dict[str, Any] = {
                 "name": "topk", "in": "query", "required": False, "description": "Labels of each picture",
                 "schema": {"type": "integer", "minimum": 1, "default": 5},
             },
-            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", {"type": "number", "exclusiveMinimum": 0}),
+            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", MILLISECONDS),
             _header("X-Width", f"Of {RGB} and {PLANES}", SIZE),
             _header("X-Height", f"Of {RGB} and {PLANES}", SIZE),
         ],

@@ -123,8 +123,8 @@ FIGURES = (
     Figure(
         "queue_wait_p99_ms", "ms", (None, 5),
         "-",
-        "requests wait long: for a decoding thread (smaller pictures, more cores), or for their batch (a shorter --max-wait-ms, a "
-        "smaller --max-batch, more --workers)",
+        "requests wait long: for a decoding thread (smaller pictures, more cores), or for their batch (a shorter "
+        "--max-wait-ms, a smaller --max-batch, more --workers)",
     ),
     Figure(
         "device_memory", "share", (None, 0.85),

@@ -69,7 +69,7 @@ class _Now:
             ("ready", "1 if the service is ready"),
             ("queue_depth", "Pictures that wait"),
             ("queue_capacity", "Pictures that may wait"),
-            ("queue_wait_p99_seconds", "Wait for a decoding thread and a batch that 99 of 100 pictures of the last minute did not exceed"),
+            ("queue_wait_p99_seconds", "Wait, to be decoded and for a batch, of 99 of 100 pictures of the last minute at most"),
             ("held_bytes", "Bodies and decoded pictures in memory"),
             ("connections", "Open connections"),
         ):

@@ -119,7 +119,8 @@ def listen(options: ServeOptions) -> socket.socket:
         return listener
     except OSError as error:
         hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
-        why = error.strerror or os.strerror(error.errno or 0)
+        known = (error.errno or 0) > 0  # else it is about the name, and has words of its own
+        why = os.strerror(error.errno or 0) if known else str(error.strerror).partition(" (while")[0]
         raise UsageError(f"cannot listen on {options.host} port {options.port}: {why}{hint}") from None
 
 

@@ -122,7 +122,9 @@ class Server:
         gc.collect()
         gc.freeze()
         _wait(self._stopping)
-        self.thread.join(max(PATIENCE_S - (time.monotonic() - (self._stopped_s or 0.0)), 0))
+        ends_s = (self._stopped_s or 0.0) + PATIENCE_S
+        while self.thread.is_alive() and (left_s := ends_s - time.monotonic()) > 0:
+            self.thread.join(min(left_s, LOOK_S))
         if self.thread.is_alive():
             log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(self._crew.alive()) or self.thread.name)
             os._exit(terminal.signals.code(FAILED))

@@ -69,7 +69,7 @@ class Forecast:
         """The oldest batch has left the device; newest: the last one did not get there."""
         self._batches.pop(-1 if newest else 0)
         # What was staged begins now, not when it should have: else every slow batch would move all later forecasts.
-        if self.busy:
+        if self.busy and not newest:
             self._batches[self.parallel - 1].begins_s = now
         self._look(now)
 
