@@ -155,10 +155,14 @@ def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
 
 def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.classify import classify
+    from pipelines.errors import UsageError
 
     terminal.results.require("classify")
     pictures, as_json = flags.pop("pictures"), flags.pop("json", False)
     url, token_env = flags.pop("url", None), flags.pop("token_env", None)
+    ours = [f"--{name}" for name in ("model", "labels", "fit", "engine", "precision", "device", "threads") if name in flags]
+    if url is not None and ours:
+        raise UsageError(f"{', '.join(ours)} is for a model that is loaded here; with --url the service's own answers")
     wanted = settings(flags, None, sourceless=True)
     return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)
 

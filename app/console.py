@@ -122,7 +122,8 @@ def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
     if report["throughput_fps"]:
         lines[0] += f", {report['throughput_fps']:.1f} frames/s"
     engine = report["engine"]
-    lines.append(f"model {engine['model']}: {engine['name']} {engine['precision']} on {engine['device']}")
+    if engine["name"] is not None:  # else it was stopped before one was chosen
+        lines.append(f"model {engine['model']}: {engine['name']} {engine['precision']} on {engine['device']}")
     if any(s["live"] and s["shown"] for s in streams.values()):
         total = report["latency_ms"]["total"]
         lines.append(

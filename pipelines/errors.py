@@ -64,12 +64,12 @@ class Dropped(Exception):
 
 
 class Refused(Exception):
-    """A request that was not taken, at once: so many wait already ("full"), it could not be answered before its deadline
-    ("deadline"), or no worker is ready ("no_worker"). `retry_after_s`: when the same request would be taken, if nothing else
-    came.
+    """A request that was not taken, at once: so many wait already ("full"), pictures in work hold all the memory that they may
+    ("memory"), it could not be answered before its deadline ("deadline"), or no worker is ready ("no_worker").
+    `retry_after_s`: when the same request would be taken, if nothing else came.
     """
 
-    def __init__(self, retry_after_s: float, why: Literal["full", "deadline", "no_worker"]) -> None:
+    def __init__(self, retry_after_s: float, why: Literal["full", "memory", "deadline", "no_worker"]) -> None:
         super().__init__(f"refused: {why}; try again in {retry_after_s:.3f} s")
         self.retry_after_s = retry_after_s
         self.why = why

@@ -133,7 +133,7 @@ class State(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ready": True, "state": "ready", "workers": 2, "wanted": 2}]})
     ready: bool
-    state: str = Field(description="starting, ready, degraded (some workers are lost), failed (all are), or stopping")
+    state: str = Field(description="starting, ready, degraded (workers are replaced), failed (none is left), or stopping")
     workers: int = Field(description="Workers that are warm")
     wanted: int
 

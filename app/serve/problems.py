@@ -42,10 +42,13 @@ def problem_of(error: BaseException) -> Problem:
         return error
     if isinstance(error, Refused):
         if error.why == "deadline":
-            text = "what waits already takes longer than the deadline allows"
+            text = "what waits already, or the model alone, takes longer than the deadline allows"
             return Problem(503, "deadline_cannot_be_met", text, retry_after_s=error.retry_after_s)
         if error.why == "no_worker":
             return Problem(503, "no_worker", "no worker is ready", retry_after_s=error.retry_after_s)
+        if error.why == "memory":
+            text = "the pictures that are worked on hold as much memory as they may"
+            return Problem(503, "memory_full", text, retry_after_s=error.retry_after_s)
         return Problem(503, "queue_full", "as much waits already as may wait", retry_after_s=error.retry_after_s)
     if isinstance(error, Dropped):
         if error.cause == "deadline":

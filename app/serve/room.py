@@ -11,6 +11,8 @@ from pipelines.errors import Refused
 
 MOST_BYTES = 768 << 20
 """Bodies and decoded pictures together: forty pictures of 3840x2160."""
+MOST_OF_ONE = 0.75
+"""What one request counts for at most, so that the largest picture leaves room for small ones."""
 
 
 class Room:
@@ -26,17 +28,14 @@ class Room:
         """Bytes that are held now."""
         return self._held
 
-    def _take(self, n: int, own: int) -> None:
-        """n bytes more for who holds `own` already."""
+    def _change(self, held: int, wanted: int) -> int:
+        """What a request counts for that has held so much and wants so much; before, it counted for `held`."""
+        counted = min(wanted, int(MOST_OF_ONE * self._most))
         with self._lock:
-            # What is too large for all of the room still gets through when nobody else is there.
-            if self._held > own and self._held + n > self._most:
-                raise Refused(RETRY_S, "full")
-            self._held += n
-
-    def _give(self, n: int) -> None:
-        with self._lock:
-            self._held -= n
+            if counted > held and self._held + counted - held > self._most:
+                raise Refused(RETRY_S, "memory")
+            self._held += counted - held
+        return counted
 
 
 class Holding:
@@ -45,19 +44,19 @@ class Holding:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._lock = threading.Lock()
-        self._held = 0
+        self._wanted = self._counted = 0
         self._over = False
 
     def take(self, n: int) -> None:
-        """Hold n bytes more.
+        """Hold n bytes more, or -n less.
 
         :raises Refused: if there is no room.
         """
         with self._lock:
             if self._over:
                 return  # the request was given up while a thread still worked for it
-            self._room._take(n, self._held)
-            self._held += n
+            self._counted = self._room._change(self._counted, self._wanted + n)
+            self._wanted += n
 
     @contextmanager
     def taken(self, n: int) -> Iterator[None]:
@@ -69,13 +68,10 @@ class Holding:
         try:
             yield
         finally:
-            with self._lock:
-                if not self._over:
-                    self._room._give(n)
-                    self._held -= n
+            self.take(-n)
 
     def release(self) -> None:
         """The request is over."""
         with self._lock:
-            self._room._give(self._held)
-            self._held, self._over = 0, True
+            self._counted = self._room._change(self._counted, 0)
+            self._wanted, self._over = 0, True

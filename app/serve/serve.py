@@ -185,6 +185,7 @@ class Server:
         if isinstance(predictor, Pool):
             service.workers = lambda: predictor.workers
             service.restarts = lambda: predictor.restarts
+            service.lost = lambda: predictor.error is not None
 
     def _drain(self, service: Service) -> None:
         service.state = "stopping"

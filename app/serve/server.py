@@ -95,7 +95,7 @@ class HttpServer:
 
 def quiet_libraries(level: int) -> None:
     """What the libraries say goes where our own lines go, from `level` on: anybody can make the server complain of him."""
-    for name in ("uvicorn", "asyncio"):
+    for name in ("uvicorn", "asyncio", "python_multipart"):
         logger: Any = logging.getLogger(name)
         logger.handlers[:] = logging.getLogger("watchline").handlers
         logger.propagate = False

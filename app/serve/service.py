@@ -41,6 +41,8 @@ class Service:
         self.wanted = 1
         self.workers: Callable[[], Sequence[WorkerFacts]] = list
         self.restarts: Callable[[], int] = lambda: 0
+        self.lost: Callable[[], bool] = lambda: False
+        """No worker is left, and none is started for a while."""
         self.memory: Callable[[], float | None] = lambda: None
         self.connections: Callable[[], int] = lambda: 0
         self.most_connections = 1000
@@ -73,7 +75,7 @@ class Service:
 
     def state_report(self) -> dict[str, Any]:
         short = self.state == "ready" and not self.ready
-        state = ("degraded" if self.warm else "failed") if short else self.state
+        state = ("failed" if self.lost() else "degraded") if short else self.state
         return {"ready": self.ready, "state": state, "workers": self.warm, "wanted": self.wanted}
 
     def health_report(self) -> dict[str, Any]:
@@ -97,6 +99,8 @@ def shortened(app: App, exchange: Exchange) -> App:
         if scope["type"] == "http" and scope["path"] == CLASSIFY and scope["method"] == "POST":
             response = await exchange.classify(Request(scope, receive, send))
             await response(scope, receive, send)
+        elif scope["type"] == "http" and scope["method"] == "HEAD":  # load balancers ask so; the server leaves the body out
+            await app({**scope, "method": "GET"}, receive, send)
         else:
             await app(scope, receive, send)
 

@@ -29,6 +29,7 @@ FORMAT = 2
 """Raised when what is stored changes its meaning."""
 CALIBRATION = 1
 """Raised when models are made int8 in another way."""
+SIZES = "sizes.json"
 STALE_S = 3600.0
 """A temporary folder so old is what a killed process has left."""
 
@@ -77,7 +78,7 @@ class Stored:
             found.record()
         except (OSError, ValueError):
             return None
-        return found if found.model.is_file() else None
+        return found if _sealed(found.folder) else None
 
     def calibrate(self, cpu: str, make: Callable[[Path], dict[str, Any]]) -> Calibrated:
         """Keep the int8 form that `make(folder)` writes as `model.xml`, in place of an earlier one; its result is the record.
@@ -88,6 +89,7 @@ class Stored:
             with _fresh(self.folder, "int8") as fresh:
                 record = make(fresh)
                 _write(fresh / "record.json", record)
+                _seal(fresh)
                 self._put(fresh, self._int8(cpu))
         except OSError as error:
             raise _unwritable(self.folder, error) from error
@@ -112,12 +114,12 @@ class Stored:
         return self.folder / f"int8-{hashlib.sha256(f'{cpu} {CALIBRATION}'.encode()).hexdigest()[:12]}"
 
     def whole(self) -> bool:
-        """Whether model and facts are there and the facts can be read."""
+        """Whether model and facts are there as they were written. A power cut or a full disk may leave them empty or cut."""
         try:
             self.facts()
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        return self.model.is_file()
+        return _sealed(self.folder)
 
     def facts(self) -> ModelFacts:
         raw = json.loads((self.folder / "facts.json").read_text())
@@ -182,6 +184,7 @@ class ModelStore:
         with _fresh(self.folder, stored.folder.name) as fresh:
             facts = convert(fresh)
             _write(fresh / "facts.json", asdict(facts))
+            _seal(fresh)
             if not stored.whole():
                 shutil.rmtree(stored.folder, ignore_errors=True)  # what is left of a model that was deleted in part
             try:
@@ -216,6 +219,20 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
         f"converted models cannot be kept in {str(folder)!r}: {error.strerror}; "
         "make it a folder that can be written, with room, or set WATCHLINE_CACHE to another"
     )
+
+
+def _seal(folder: Path) -> None:
+    """Note how large the model's files are."""
+    _write(folder / SIZES, {path.name: path.stat().st_size for path in folder.glob("model.*")})
+
+
+def _sealed(folder: Path) -> bool:
+    """Whether they are there, and still so large."""
+    try:
+        sizes = json.loads((folder / SIZES).read_text())
+        return "model.xml" in sizes and all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
 
 
 def _write(path: Path, content: Any) -> None:

@@ -78,6 +78,11 @@ def test_a_token(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.code, "is for --url" in done.err) == (2, True)
 
 
+def test_a_service_has_a_model_of_its_own(place: Path) -> None:
+    done = watchline("classify", "x.jpg", "--url", "http://127.0.0.1:1", "--model", "probe", "--precision", "fp32")
+    assert (done.code, "--model, --precision is for a model that is loaded here" in done.err) == (2, True)
+
+
 def test_standard_input(place: Path) -> None:
     command = [sys.executable, "-m", "app.cli", "classify", "-", "--model", "probe", "--topk", "1"]
     root = Path(__file__).parents[2]

@@ -115,7 +115,9 @@ def test_a_conversion_that_fails_leaves_nothing_behind(store: ModelStore) -> Non
     assert store.get("a", Converter()).model.read_text() == "model 1"
 
 
-@pytest.mark.parametrize("what", ["no facts", "half of the facts", "other facts", "no model"])
+@pytest.mark.parametrize(
+    "what", ["no facts", "half of the facts", "other facts", "no model", "an empty model", "half of a model"]
+)
 def test_a_model_that_is_not_whole_is_converted_again(store: ModelStore, what: str) -> None:
     converter = Converter()
     folder = store.get("a", converter).folder
@@ -126,8 +128,10 @@ def test_a_model_that_is_not_whole_is_converted_again(store: ModelStore, what: s
         facts.write_text(facts.read_text()[:50])
     elif what == "other facts":
         facts.write_text(json.dumps({"input": {"height": 3}}))
-    else:
+    elif what == "no model":
         (folder / "model.xml").unlink()
+    else:
+        (folder / "model.xml").write_text("" if what == "an empty model" else "mod")
     again = store.get("a", converter)
     assert again.folder == folder
     assert again.facts() == FACTS
@@ -162,6 +166,12 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path)
 # int8 forms.
 
 
+def test_an_int8_form_that_was_cut_is_none(store: ModelStore) -> None:
+    made = store.get("a", Converter()).calibrate("this CPU", _int8("one"))
+    made.model.write_text("o")
+    assert store.get("a", Converter()).calibrated("this CPU") is None
+
+
 def test_an_int8_form_is_found_by_model_cpu_and_versions(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = store.get("a", Converter())
     assert stored.calibrated("this CPU") is None
@@ -174,7 +184,7 @@ def test_an_int8_form_is_found_by_model_cpu_and_versions(store: ModelStore, monk
     (made.folder / "compiled").mkdir()
     assert stored.calibrate("this CPU", _int8("two")) == made
     assert made.record() == {"of": "two"}
-    assert sorted(p.name for p in made.folder.iterdir()) == ["model.xml", "record.json"], "the old one's stayed"
+    assert sorted(p.name for p in made.folder.iterdir()) == ["model.xml", "record.json", "sizes.json"], "the old one's stayed"
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "99")
     assert store.get("a", Converter()).calibrated("this CPU") is None
 

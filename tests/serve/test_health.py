@@ -78,9 +78,12 @@ def test_the_room_is_one_for_all() -> None:
     room = Room(100)
     one, other = Holding(room), Holding(room)
     one.take(50)
-    one.take(100)  # larger than all, alone
-    with pytest.raises(Refused):
+    one.take(100)  # larger than all, and counts for three quarters
+    other.take(25)  # small ones still have room
+    with pytest.raises(Refused) as refused:
         other.take(1)
+    assert refused.value.why == "memory"
+    other.take(-25)
     one.release()
     one.take(50)  # of a thread that is late
     assert room.held == 0

@@ -21,7 +21,7 @@ from pipelines.errors import EngineError
 from pipelines.predict.pool import PoolOptions
 from tests.cases import bombs
 from tests.predict.fakes import Held, LateEngine
-from tests.serve.serving import JPEG, RGB, Caller, Said, encoded, form, get, grey, held, post, served, together
+from tests.serve.serving import JPEG, RGB, Caller, Said, ask, encoded, form, get, grey, held, post, served, together
 
 pytestmark = pytest.mark.timeout(60)
 RESTARTS = PoolOptions(2).restarts
@@ -353,6 +353,9 @@ def test_an_error_of_the_model_shows_nothing_of_its_inside() -> None:
 
 def test_probes(url: str) -> None:
     assert get(url, "/live").json == {"live": True}
+    for path in ("/live", "/ready"):
+        said = ask(url, "HEAD", path)
+        assert (said.status, said.body) == (200, b"")
     assert get(url, "/ready").json == {"ready": True, "state": "ready", "workers": 2, "wanted": 2}
 
 
