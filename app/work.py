@@ -21,6 +21,7 @@ from app.plan import StreamPlan
 from app.standard import Results
 from pipelines.crew import Crew
 from pipelines.errors import SinkError, Stopped
+from pipelines.gate import hidden
 from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
@@ -283,6 +284,8 @@ class Work:
             "profile_ms": self._model.predictor.profile.as_ms() if self._model and self.ready_s else {},
             "workers": self._model.workers() if self._model else [],
         }
+        if self.error is not None:
+            report["errors"].append(hidden(str(self.error) or type(self.error).__name__))
         report["machine"] = machine()
         return report
 

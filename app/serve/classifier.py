@@ -42,6 +42,8 @@ INFO = StreamInfo()
 class Predictor(Protocol):
     """What the service needs of the predictor or the pool; they say what each does."""
 
+    @property
+    def retry_s(self) -> float: ...
     def open_requests(self, name: str, *, capacity: int) -> None: ...
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]: ...
     def waiting(self, name: str) -> int: ...
@@ -144,7 +146,7 @@ class Classifier:
         decoding_s = (self._undecoded + n) * self._decode_s / self._count if self._undecoded else 0.0
         end_s = self._predictor.end_s(QUEUE, deadline_s) + decoding_s
         if math.isinf(end_s):
-            raise Refused(RETRY_S, "no_worker")  # all were lost, and the next is not there yet
+            raise Refused(self._predictor.retry_s, "no_worker")  # all were lost, and the next is not there yet
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 

@@ -75,6 +75,8 @@ class Pool:
         self._allowance = Allowance(options.restarts, options.within_s)
         self._routes = Routes(self._workers)
         self._homeless = Homeless(self._changed, clock)
+        self._again_s = float("-inf")
+        """Before, no worker is started."""
         self._entered = False
         self._stopping = False
         self._first: AsyncBatchPredictor | None = None
@@ -186,6 +188,11 @@ class Pool:
         with self._changed:
             return min((predictor.end_s(name, deadline_s) for predictor in self._routes.ready()), default=math.inf)
 
+    @property
+    def retry_s(self) -> float:
+        """When to come back where no worker is ready: in a moment, or when the next may be started."""
+        return max(self._again_s - self._clock(), 0.0) + RETRY_S
+
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests. Each worker has its share of the capacity."""
         with self._changed:
@@ -224,7 +231,7 @@ class Pool:
                 continue
             if not future.cancelled() or self._stopping:
                 return future
-        raise refused or Refused(RETRY_S, "no_worker")
+        raise refused or Refused(self.retry_s, "no_worker")
 
     def _predictor_for(self, frame: Frame) -> AsyncBatchPredictor | None:
         """Whose frame it is. A file waits where none is ready; None: it is nobody's, or the pool stops."""
@@ -361,6 +368,7 @@ class Pool:
         log.error("%s", error)
         if all(w.state == "dead" for w in self._workers):
             self._error = error
+            self._again_s = self._clock() + wait_s
             self._events.failed()
 
 

@@ -196,6 +196,11 @@ class AsyncBatchPredictor:
         """Take over a frame of a predictor that has lost its engine; False if this one has ended, too."""
         return self._running.adopt(entry)
 
+    @property
+    def retry_s(self) -> float:
+        """When to come back where nothing is taken: see `Pool`. This one takes nothing only while it ends."""
+        return 1.0
+
     def waiting(self, name: str) -> int:
         """Frames of a stream, or requests of a queue, that wait now."""
         return self._running.waiting(name)

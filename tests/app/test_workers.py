@@ -120,6 +120,22 @@ def test_c33_a_worker_killed_costs_no_frame_of_a_file(place: Path) -> None:
     assert sorted(w["restarts"] for w in workers) == [0, 1]
 
 
+def test_c33_a_run_whose_last_worker_is_not_replaced_says_why_in_its_report(place: Path) -> None:
+    clip = numbered(place / "clip.mp4", frames=50)
+    slow = ("--probe-ms-per-frame", "5", "--max-batch", "4")
+    outputs = ("--jsonl", "-", "--report", "report.json")
+    with running("run", str(clip), *PROBE, *slow, "--loop", "--workers", "1", *outputs) as process:
+        for _ in range(6):
+            until_lines(process, 5)
+            for worker in workers_of(process.pid):
+                os.kill(worker, signal.SIGKILL)
+                until_gone(worker)
+        _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1, err
+    (error,) = json.loads(Path("report.json").read_text())["errors"]
+    assert "5 were replaced within 60 s, no further one is started" in error
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_c33_no_worker_outlives_the_run(place: Path, number: signal.Signals) -> None:
     """As from a terminal: the signal goes to the workers, too, which leave it to the run."""
