@@ -29,8 +29,8 @@ Answer = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """A kept connection that the service closed meanwhile, or that its end cut: asked once more, on a fresh one."""
 
-WHY: Mapping[str, Literal["full", "deadline", "no_worker"]] = {
-    "deadline_cannot_be_met": "deadline", "no_worker": "no_worker",
+WHY: Mapping[str, Literal["full", "memory", "deadline", "no_worker"]] = {
+    "deadline_cannot_be_met": "deadline", "no_worker": "no_worker", "memory_full": "memory",
 }  # fmt: skip
 """What a refusal's code means."""
 

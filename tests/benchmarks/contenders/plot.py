@@ -34,7 +34,7 @@ def main(result: str, picture: str) -> None:
         panel.set_title(f"{task}, frames/s", loc="left", fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_xlim(0, 1.12 * max(row["max"] for _, row in ranked))
-    figure.savefig(picture, dpi=110)
+    figure.savefig(picture, dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main(result: str, picture: str) -> None:
         panel.set_title(f"requests/s at p99 within 50 ms, {words}", loc="left", fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_xlim(0, 1.2 * max(max(values) for values in rates.values()) or 1)
-    figure.savefig(picture, dpi=110)
+    figure.savefig(picture, dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":
