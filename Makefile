@@ -26,8 +26,9 @@ test: system $(VENV)/installed-test ## install with the tests' tools, and run ev
 test-field: system $(VENV)/installed-test ## faults from the field, as tests: broken files and cameras (minutes)
 	$(BIN)/python -m pytest -m 'field and not slow' $(ARGS)
 
-check: $(VENV)/installed-test ## ruff, and mypy on app and pipelines
+check: $(VENV)/installed-test ## ruff (rules and format), and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 venv: $(VENV)/installed ## make .venv and install into it

@@ -107,9 +107,12 @@ def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threa
             failed.append(error)
 
     camera = RtspOptions(
-        cast(Client, settings.rtsp_client), cast(Transport, settings.rtsp_transport), limits,
-        tls_verify=settings.tls_verify, clock_trusted=settings.camera_clock_trusted,
-    )  # fmt: skip
+        cast(Client, settings.rtsp_client),
+        cast(Transport, settings.rtsp_transport),
+        limits,
+        tls_verify=settings.tls_verify,
+        clock_trusted=settings.camera_clock_trusted,
+    )
 
     def session() -> Source:
         if failed:

@@ -165,9 +165,14 @@ def _compare(network: models.Network, path: Path, threads: int, sample: Sequence
 
 
 def _compare_bf16(
-    path: Path, threads: int, only: int | None, pixels: npt.NDArray[np.uint8], batch: int, ms: float,
+    path: Path,
+    threads: int,
+    only: int | None,
+    pixels: npt.NDArray[np.uint8],
+    batch: int,
+    ms: float,
     exact: npt.NDArray[np.float32],
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     if not _has_bf16():
         return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
     bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)

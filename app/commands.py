@@ -43,9 +43,14 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     command = flags.pop("command")
     start_logging(console, verbose=flags.get("verbose", False), quiet=flags.get("quiet", False))
     table: Mapping[str, Callable[[dict[str, Any], Terminal], int]] = {
-        "run": _run, "demo": _demo, "doctor": _doctor, "bench": _bench, "calibrate": _calibrate, "serve": _serve,
+        "run": _run,
+        "demo": _demo,
+        "doctor": _doctor,
+        "bench": _bench,
+        "calibrate": _calibrate,
+        "serve": _serve,
         "classify": _classify,
-    }  # fmt: skip
+    }
     try:
         return table[command](flags, terminal)
     except WatchlineError as error:

@@ -76,9 +76,18 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "rtsp_transport": ("tcp", "udp"),
 }
 POSITIVE = (
-    "topk", "threads", "workers", "jobs", "budget_ms", "max_batch", "max_frames", "stride", "max_fps", "open_timeout",
+    "topk",
+    "threads",
+    "workers",
+    "jobs",
+    "budget_ms",
+    "max_batch",
+    "max_frames",
+    "stride",
+    "max_fps",
+    "open_timeout",
     "read_timeout",
-)  # fmt: skip
+)
 NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
 FILES = ("model", "labels", "output", "jsonl", "report")
 MAX_BATCH = 128

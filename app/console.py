@@ -54,9 +54,14 @@ class RunScreen:
         # Standard output is for JSON lines: rich would print them here, above the display.
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[fps]:.0f} fps"), TimeRemainingColumn(), console=console, auto_refresh=False,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[fps]:.0f} fps"),
+            TimeRemainingColumn(),
+            console=console,
+            auto_refresh=False,
+        )
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> RunScreen:

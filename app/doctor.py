@@ -35,9 +35,17 @@ PATIENCE_S = 15.0
 def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
     """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
     checks: list[tuple[str, Callable[[], str]]] = [
-        ("cpu", _cpu), ("gpu", _gpu), ("engines", _engines), ("models", _models), ("decoders", _decoders),
-        ("protocols", _protocols), ("display", _display), ("cameras", _cameras), ("memory", _memory), ("threads", _threads),
-    ]  # fmt: skip
+        ("cpu", _cpu),
+        ("gpu", _gpu),
+        ("engines", _engines),
+        ("models", _models),
+        ("decoders", _decoders),
+        ("protocols", _protocols),
+        ("display", _display),
+        ("cameras", _cameras),
+        ("memory", _memory),
+        ("threads", _threads),
+    ]
     for name, check in checks:
         results.put(f"{name:<10} {check()}")
     good = True

@@ -103,9 +103,11 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     files.add_argument("-o", "--output", **_absent(metavar="PATH", help="annotated video, or a folder for several clips"))
     streams = _command(which, "streams", "how many live streams are served within the budget", EXIT_CODES)
     streams.add_argument(
-        "--source", metavar="SOURCE", default=None,
+        "--source",
+        metavar="SOURCE",
+        default=None,
         help="played many times: a clip (as a camera sends it), synthetic:WxH@FPS or rtsp://; default: the shipped sample",
-    )  # fmt: skip
+    )
     streams.add_argument("--streams", type=int, metavar="N", help="measure with N streams, search nothing")
     streams.add_argument("--seconds", type=float, default=5.0, help="of each trial (5)")
     streams.add_argument("--budget-ms", **_absent(type=float, metavar="MS", help="latency promise (50)"))
@@ -150,9 +152,12 @@ def _classify(classify: argparse.ArgumentParser) -> None:
 
 def _command(commands: Any, name: str, help: str, epilog: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=help[0].upper() + help[1:] + ".", epilog=epilog,
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     return made
 
 

@@ -24,10 +24,36 @@ from pipelines.sources.synthetic import Synthetic
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
 VIDEOS = frozenset(
     {
-        ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".wmv", ".asf",
-        ".flv", ".3gp", ".ogv", ".mxf", ".mjpg", ".mjpeg", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".y4m", ".dv",
+        ".mp4",
+        ".m4v",
+        ".mov",
+        ".mkv",
+        ".webm",
+        ".avi",
+        ".ts",
+        ".m2ts",
+        ".mts",
+        ".mpg",
+        ".mpeg",
+        ".vob",
+        ".wmv",
+        ".asf",
+        ".flv",
+        ".3gp",
+        ".ogv",
+        ".mxf",
+        ".mjpg",
+        ".mjpeg",
+        ".h264",
+        ".264",
+        ".h265",
+        ".265",
+        ".hevc",
+        ".ivf",
+        ".y4m",
+        ".dv",
     }
-)  # fmt: skip
+)
 LISTS = (".txt", ".streams")
 ALLOWED = (
     f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "

@@ -20,9 +20,7 @@ POLL_S = 0.05
 PR_SET_PDEATHSIG = 1
 
 
-def quantise(
-    model: Path, frames: npt.NDArray[np.uint8], batch: int | None, out: Path, keep_on: Callable[[], bool]
-) -> None:
+def quantise(model: Path, frames: npt.NDArray[np.uint8], batch: int | None, out: Path, keep_on: Callable[[], bool]) -> None:
     """Write the int8 form of `model` to `out` (.xml, .bin). `keep_on` is asked all the time: at False the process is killed.
 
     frames, batch: see `pipelines.predict.calibrate`.
@@ -37,9 +35,7 @@ def quantise(
         command = [sys.executable, "-P", "-m", "app.quantise"]
         command += [str(part) for part in (os.getpid(), model, pixels, batch or 0, out)]
         # A group of its own: Ctrl-C is answered here, not by a traceback there.
-        process = subprocess.Popen(
-            command, env=_environ(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
-        )
+        process = subprocess.Popen(command, env=_environ(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0)
         try:
             code = _waited(process, keep_on)
         finally:

@@ -173,9 +173,14 @@ class Work:
         s = self._settings
         ledger = self.monitor.open(stream.name, live=live)
         lane = Lane(
-            stream.name, source, model.predictor, outputs, ledger, LaneOptions(s.stride, s.max_fps, s.max_frames),
+            stream.name,
+            source,
+            model.predictor,
+            outputs,
+            ledger,
+            LaneOptions(s.stride, s.max_fps, s.max_frames),
             go=None if live else self.go,
-        )  # fmt: skip
+        )
         with self._lock:
             self._sinks[stream.name] = sinks
             self._lanes.append(lane)

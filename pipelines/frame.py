@@ -137,15 +137,26 @@ class Trace:
         Both waits, for the device and for the lane, count as "queue".
         """
         a, d, t, s, i, p, r, e = (
-            self.arrived_s, self.decoded_s, self.taken_s, self.staged_s,
-            self.inferred_s, self.picked_s, self.rendered_s, self.shown_s,
-        )  # fmt: skip
+            self.arrived_s,
+            self.decoded_s,
+            self.taken_s,
+            self.staged_s,
+            self.inferred_s,
+            self.picked_s,
+            self.rendered_s,
+            self.shown_s,
+        )
         if t is None or s is None or i is None or p is None or r is None or e is None:
             raise ValueError(f"stages() needs a shown frame, got {self}")
         return {
-            "decode": d - a, "queue": (t - d) + (p - i), "preprocess": s - t, "infer": i - s,
-            "render": r - p, "sink": e - r, "total": e - a,
-        }  # fmt: skip
+            "decode": d - a,
+            "queue": (t - d) + (p - i),
+            "preprocess": s - t,
+            "infer": i - s,
+            "render": r - p,
+            "sink": e - r,
+            "total": e - a,
+        }
 
 
 STAGES = ("decode", "queue", "preprocess", "infer", "render", "sink", "total")

@@ -126,9 +126,14 @@ class StreamLedger:
     """The accounts of one stream. Any thread; it is the `Watch` of its source."""
 
     def __init__(
-        self, stream: str, *, live: bool, budget_s: float, stages: StageTimes | None = None,
+        self,
+        stream: str,
+        *,
+        live: bool,
+        budget_s: float,
+        stages: StageTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """stages: where the times of its frames are counted together with those of other streams."""
         self.stream = stream
         self.live = live
@@ -274,15 +279,20 @@ class StreamLedger:
             span_s = self._recent[-1][0] - self._recent[0][0] if len(self._recent) > 1 else 0.0
             lost = self._outages[-1] if self._outages and self._outages[-1].seconds is None else None
             return Glance(
-                stream=self.stream, live=self.live, captured=self.captured, shown=self.shown,
-                dropped=sum(self.dropped.values()), failed=self.failed, late=self.late,
+                stream=self.stream,
+                live=self.live,
+                captured=self.captured,
+                shown=self.shown,
+                dropped=sum(self.dropped.values()),
+                failed=self.failed,
+                late=self.late,
                 fps=(len(self._recent) - 1) / span_s if span_s else 0.0,
                 p50_ms=1e3 * totals[len(totals) // 2] if totals else None,
                 p99_ms=1e3 * totals[math.ceil(0.99 * len(totals)) - 1] if totals else None,
                 camera_age_ms=1e3 * (self.camera_age.quantile(0.5) or 0.0) if self.camera_age else None,
                 silent_s=self._clock() - lost.since_s if lost else None,
                 ended=self.ended,
-            )  # fmt: skip
+            )
 
     def report(self) -> dict[str, Any]:
         with self._lock:

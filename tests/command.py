@@ -74,14 +74,18 @@ def finished(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None 
 
 
 @contextlib.contextmanager
-def running(
-    *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[str]]:
+def running(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """The installed command, running in a process group of its own; killed at the end if it still does."""
     process = subprocess.Popen(
-        [str(WATCHLINE), *args], cwd=cwd, env=env or environ(), text=True, process_group=0,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [str(WATCHLINE), *args],
+        cwd=cwd,
+        env=env or environ(),
+        text=True,
+        process_group=0,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         yield process
     finally:

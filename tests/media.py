@@ -64,9 +64,18 @@ def numbered(
     """
     pictures = (grey(level(first + k, step), size) for k in range(frames))
     return write(
-        path, pictures, size=size, rate=rate, times=times, codec=codec, gop=gop,
-        b_frames=b_frames, rotation=rotation, sound=sound, options=options,
-    )  # fmt: skip
+        path,
+        pictures,
+        size=size,
+        rate=rate,
+        times=times,
+        codec=codec,
+        gop=gop,
+        b_frames=b_frames,
+        rotation=rotation,
+        sound=sound,
+        options=options,
+    )
 
 
 def write(

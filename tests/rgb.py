@@ -24,10 +24,14 @@ SMOOTH = f"gradients=s={WIDTH}x{HEIGHT}:d=0.2:c0=red:c1=blue:c2=green:c3=white:n
 def rgb(picture: Picture) -> Rgb:
     """The picture upright, exactly converted."""
     converted = VideoReformatter().reformat(
-        yuv_frame(picture), format="rgb24", interpolation=EXACT, threads=1,
-        src_colorspace=SCALER_SPACES[picture.matrix], src_color_range=color_range(picture.full_range),
+        yuv_frame(picture),
+        format="rgb24",
+        interpolation=EXACT,
+        threads=1,
+        src_colorspace=SCALER_SPACES[picture.matrix],
+        src_color_range=color_range(picture.full_range),
         dst_color_range=color_range(True),
-    )  # fmt: skip
+    )
     flat = converted.to_ndarray()
     turned = np.rot90(flat, -picture.rotation // 90)
     return turned[:, ::-1] if picture.mirrored else turned
@@ -38,10 +42,29 @@ def reference(path: Path, *options: str) -> Rgb:
     need("ffmpeg")
     probe = ["-sws_flags", "bicubic+accurate_rnd+full_chroma_int+full_chroma_inp"]
     done = subprocess.run(
-        ["ffmpeg", "-v", "error", "-i", str(path), *options, "-frames:v", "1", *probe, "-f", "image2pipe", "-c:v", "ppm",
-         "-pix_fmt", "rgb24", "-"],
-        capture_output=True, check=True, timeout=30, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "ffmpeg",
+            "-v",
+            "error",
+            "-i",
+            str(path),
+            *options,
+            "-frames:v",
+            "1",
+            *probe,
+            "-f",
+            "image2pipe",
+            "-c:v",
+            "ppm",
+            "-pix_fmt",
+            "rgb24",
+            "-",
+        ],
+        capture_output=True,
+        check=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+    )
     magic, width, height, _most = done.stdout.split(maxsplit=4)[:4]
     assert magic == b"P6"
     shape = int(height), int(width), 3

@@ -60,9 +60,15 @@ def traffic(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str
         with theirs:
             launcher = [sys.executable, "-I", __file__, str(theirs.fileno()), *command]
             process = subprocess.Popen(
-                launcher, cwd=cwd, env=env, pass_fds=[theirs.fileno()], text=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )  # fmt: skip
+                launcher,
+                cwd=cwd,
+                env=env,
+                pass_fds=[theirs.fileno()],
+                text=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
         try:
             answer, fds, _, _ = socket.recv_fds(ours, 100, 1)
             if not fds:
@@ -128,9 +134,13 @@ def _filter(control: int) -> bytes:
     for k, number in enumerate(others):
         code.append((EQUAL, len(others) - k + 4, 0, number))
     code += [
-        (EQUAL, 1, 0, held["sendmsg"]), (RETURN, 0, 0, ALLOW),
-        (LOAD, 0, 0, 16), (EQUAL, 0, 1, control), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, USER_NOTIF),
-    ]  # fmt: skip
+        (EQUAL, 1, 0, held["sendmsg"]),
+        (RETURN, 0, 0, ALLOW),
+        (LOAD, 0, 0, 16),
+        (EQUAL, 0, 1, control),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, USER_NOTIF),
+    ]
     return b"".join(struct.pack("HBBI", *line) for line in code)
 
 

@@ -87,12 +87,23 @@ def test_a_password_in_a_sentence(address: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "synthetic:64x48@25", "/tmp/a b@c.mp4", "x@2x.png", "rtsp://host:554/cam?channel=1", "rtmp://host",
-        "rtsp://host:554/stream1", "rtsp://host/cam/realmonitor?channel=1&subtype=0", "rtsp://host/Streaming/Channels/101",
-        "rtsp://[fe80::1%25eth0]:554/h264Preview_01_main", "rtsp://host/ch0_0.h264/trackID=1", "http://HOST:PORT",
+        "synthetic:64x48@25",
+        "/tmp/a b@c.mp4",
+        "x@2x.png",
+        "rtsp://host:554/cam?channel=1",
+        "rtmp://host",
+        "rtsp://host:554/stream1",
+        "rtsp://host/cam/realmonitor?channel=1&subtype=0",
+        "rtsp://host/Streaming/Channels/101",
+        "rtsp://[fe80::1%25eth0]:554/h264Preview_01_main",
+        "rtsp://host/ch0_0.h264/trackID=1",
+        "http://HOST:PORT",
         "rtsp://host/axis-media/media.amp?profile=profile_1_h264&sessiontimeout=60&streamtype=unicast",
-        "rtsp://host/tracks/101?starttime=2024-01-01T10:30:00Z", "http://host/10:30/a.m3u8?url=http://host:80/x",
-        "/tmp/10:30/a_key=1.mp4", "C:/x/a:b.mp4", "a/user=1/x;y:z.mp4",
+        "rtsp://host/tracks/101?starttime=2024-01-01T10:30:00Z",
+        "http://host/10:30/a.m3u8?url=http://host:80/x",
+        "/tmp/10:30/a_key=1.mp4",
+        "C:/x/a:b.mp4",
+        "a/user=1/x;y:z.mp4",
     ],
 )
 def test_what_holds_none_stays(text: str) -> None:

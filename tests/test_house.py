@@ -154,8 +154,11 @@ def test_asyncio_is_for_services(path: Path) -> None:
 def test_every_part_stands_in_the_house() -> None:
     """Three levels, and nothing beside them: what is new finds its place, or this list is changed on purpose."""
     assert {p.name for p in (ROOT / "pipelines").iterdir() if p.is_dir() and p.name != "__pycache__"} == {
-        "sources", "predict", "render", "sinks",
-    }  # fmt: skip
+        "sources",
+        "predict",
+        "render",
+        "sinks",
+    }
 
 
 @pytest.mark.parametrize("module", ["pipelines.lane", "pipelines.predict.engines.probe", "pipelines.predict.predictor"])

@@ -35,10 +35,17 @@ class Made:
     """A lane with everything around it."""
 
     def __init__(
-        self, source: Any, decide: Callable[[Frame], str] = lambda frame: "ok", *, options: LaneOptions | None = None,
-        sinks: Sequence[Any] | None = None, screen: Any = None, render: Any = None, log: Lines | None = None,
+        self,
+        source: Any,
+        decide: Callable[[Frame], str] = lambda frame: "ok",
+        *,
+        options: LaneOptions | None = None,
+        sinks: Sequence[Any] | None = None,
+        screen: Any = None,
+        render: Any = None,
+        log: Lines | None = None,
         go: threading.Event | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.source = source
         self.predictor = FakePredictor(decide)
         self.ledger: StreamLedger = LatencyMonitor(0.05).open("door", live=source.live)
@@ -46,9 +53,13 @@ class Made:
         self.log = log or Lines()
         self.lost: list[str] = []
         outputs = Outputs(
-            [self.sink] if sinks is None else sinks, screen, self.log, render,
-            sink_lost=lambda: self.lost.append("sink"), log_lost=lambda error: self.lost.append(str(error)),
-        )  # fmt: skip
+            [self.sink] if sinks is None else sinks,
+            screen,
+            self.log,
+            render,
+            sink_lost=lambda: self.lost.append("sink"),
+            log_lost=lambda error: self.lost.append(str(error)),
+        )
         self.lane = Lane("door", source, self.predictor, outputs, self.ledger, options, go=go)
 
     def run(self) -> Made:
@@ -177,8 +188,17 @@ def test_drops_failures_and_cancellations_are_in_the_log_in_their_place() -> Non
     how = ["ok", "dropped:overload", "failed", "dropped:deadline", "cancelled", "ok", "dropped:shutdown", "failed", "ok", "ok"]
     made = Made(Scripted(clip()), lambda frame: how[frame.index]).run()
     assert ends(made) == [
-        "ok", "overload", "failed", "deadline", "shutdown", "ok", "shutdown", "failed", "ok", "ok",
-    ]  # fmt: skip
+        "ok",
+        "overload",
+        "failed",
+        "deadline",
+        "shutdown",
+        "ok",
+        "shutdown",
+        "failed",
+        "ok",
+        "ok",
+    ]
     assert made.sink.shown == [0, 5, 8, 9]
     errors = [r.error for r in made.log.results if r.status == "failed"]
     assert [str(e) for e in errors] == ["bad frame 2", "bad frame 7"]
@@ -554,9 +574,12 @@ def test_captured_is_shown_dropped_failed_and_in_flight_at_every_moment(seed: in
     error = SourceError("gone") if seed % 4 == 0 else None
     options = LaneOptions(stride=rng.choice([1, 1, 3]), max_frames=rng.choice([None, None, 77]))
     made = Made(
-        Scripted(captures, live=seed % 2 == 0, error=error), lambda frame: rng.choice(outcomes),
-        options=options, screen=board, log=Lines(check),
-    )  # fmt: skip
+        Scripted(captures, live=seed % 2 == 0, error=error),
+        lambda frame: rng.choice(outcomes),
+        options=options,
+        screen=board,
+        log=Lines(check),
+    )
     closed = threading.Event()
     close = made.predictor.close
     made.predictor.close = lambda stream: (close(stream), closed.set())[0]  # type: ignore[method-assign]

@@ -279,8 +279,18 @@ class TestSaid:
 
 
 STREAM_KEYS = {
-    "captured", "shown", "dropped", "failed", "late", "decode_errors", "window_skipped", "reconnects", "outages", "fps", "live",
-}  # fmt: skip
+    "captured",
+    "shown",
+    "dropped",
+    "failed",
+    "late",
+    "decode_errors",
+    "window_skipped",
+    "reconnects",
+    "outages",
+    "fps",
+    "live",
+}
 FIGURES = {"p50", "p95", "p99", "max", "count"}
 
 
@@ -297,8 +307,14 @@ class TestReport:
             end(ledger, "ok", k / 25)
         report = _strict(monitor.report())
         assert set(report) >= {
-            "streams", "latency_ms", "batch_sizes", "goodput", "throughput_fps", "queue_wait_ms", "device",
-        }  # fmt: skip
+            "streams",
+            "latency_ms",
+            "batch_sizes",
+            "goodput",
+            "throughput_fps",
+            "queue_wait_ms",
+            "device",
+        }
         assert set(report["streams"]) == {"door"}
         assert set(report["streams"]["door"]) >= STREAM_KEYS
         assert set(report["streams"]["door"]["dropped"]) == set(CAUSES)

@@ -29,7 +29,13 @@ def write_matrix(clip: Path, a: int, b: int, c: int, d: int) -> None:
 
 
 TURNS = {
-    "as it is": (1, 0, 0, 1), "90": (0, 1, -1, 0), "180": (-1, 0, 0, -1), "270": (0, -1, 1, 0),
-    "mirrored": (-1, 0, 0, 1), "upside down": (1, 0, 0, -1), "transposed": (0, 1, 1, 0), "anti-transposed": (0, -1, -1, 0),
-}  # fmt: skip
+    "as it is": (1, 0, 0, 1),
+    "90": (0, 1, -1, 0),
+    "180": (-1, 0, 0, -1),
+    "270": (0, -1, 1, 0),
+    "mirrored": (-1, 0, 0, 1),
+    "upside down": (1, 0, 0, -1),
+    "transposed": (0, 1, 1, 0),
+    "anti-transposed": (0, -1, -1, 0),
+}
 """a, b, c, d of the display matrix."""

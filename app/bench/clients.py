@@ -47,9 +47,11 @@ class Answering:
         engine = model.engine
         shape = engine.shape(most) if isinstance(engine, ProbeEngine) else None
         options = PredictorOptions(
-            names=model.names, known=known.table, profile=shape,
+            names=model.names,
+            known=known.table,
+            profile=shape,
             scheduler=SchedulerOptions(budget_s=PATIENCE_S, max_batch=most, slots=parallel + ahead, parallel=parallel),
-        )  # fmt: skip
+        )
         self.predictor = AsyncBatchPredictor(engine, model.preprocess, options, events=PredictorEvents(self._batch))
         self.frames = self.batches = 0
         """Of batches that have ended."""

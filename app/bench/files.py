@@ -45,10 +45,12 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     limit_fps = 1e3 * build.cores() / sum(costs.values())
     fps = report["throughput_fps"] or 0.0
     result = report | {
-        "run_fps": round(shown / wall_s, 1), "cpu_ms": round(1e3 * cpu_s / max(shown, 1), 3),
-        "parts_cpu_ms": costs, "limit_fps": round(limit_fps, 1),
+        "run_fps": round(shown / wall_s, 1),
+        "cpu_ms": round(1e3 * cpu_s / max(shown, 1), 3),
+        "parts_cpu_ms": costs,
+        "limit_fps": round(limit_fps, 1),
         "share_of_limit": round(fps / limit_fps, 3),
-    }  # fmt: skip
+    }
     if as_json:
         results.put(json.dumps(result, ensure_ascii=False))
     else:

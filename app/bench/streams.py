@@ -213,16 +213,28 @@ def _print(result: dict[str, Any], results: Results) -> None:
 
 QUANTILES = ("p50", "p95", "p99", "max")
 ROWS = (
-    "goodput", "captured", "shown", "late", "dropped", "fairness (Jain)", "mean batch", "largest batch", "cores busy",
-    "cores others used", "ledger",
-)  # fmt: skip
+    "goodput",
+    "captured",
+    "shown",
+    "late",
+    "dropped",
+    "fairness (Jain)",
+    "mean batch",
+    "largest batch",
+    "cores busy",
+    "cores others used",
+    "ledger",
+)
 
 
 def _row(name: str, trials: list[dict[str, Any]]) -> list[Any]:
     keys = {
-        "cores busy": "busy", "cores others used": "elsewhere", "fairness (Jain)": "fairness", "mean batch": "mean_batch",
+        "cores busy": "busy",
+        "cores others used": "elsewhere",
+        "fairness (Jain)": "fairness",
+        "mean batch": "mean_batch",
         "largest batch": "largest_batch",
-    }  # fmt: skip
+    }
     cells = {
         "dropped": lambda t: ", ".join(f"{cause} {n}" for cause, n in t["dropped"].items() if n) or 0,
         "ledger": lambda t: "adds up" if t["adds_up"] else "DOES NOT ADD UP",

@@ -13,8 +13,14 @@ from pipelines.frame import Frame, Prediction
 
 LABELS: list[Any] = [{"id": 335, "name": "fox squirrel", "p": 0.8831}, {"id": 356, "name": "weasel", "p": 0.0071}]
 LATENCY: dict[str, Any] = {
-    "receive": 0.31, "decode": 1.92, "queue": 0.42, "preprocess": 0.61, "infer": 6.74, "answer": 0.25, "total": 10.25,
-}  # fmt: skip
+    "receive": 0.31,
+    "decode": 1.92,
+    "queue": 0.42,
+    "preprocess": 0.61,
+    "infer": 6.74,
+    "answer": 0.25,
+    "total": 10.25,
+}
 
 
 class Label(BaseModel):
@@ -101,14 +107,27 @@ class Model(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "model": "lite0", "classes": 1000, "labels": ["tench", "goldfish", "..."], "engine": "openvino",
-                    "precision": "fp32", "device": "cpu", "why": "openvino fp32 on the CPU (...)", "workers": 2,
-                    "batching": "dynamic", "max_batch": 16, "max_wait_ms": 5.0, "queue_capacity": 96, "request_timeout_s": 5.0,
-                    "max_upload_mb": 16.0, "topk": 5, "most_topk": 20, "profile_ms": {"1": 6.7, "2": 12.6},
+                    "model": "lite0",
+                    "classes": 1000,
+                    "labels": ["tench", "goldfish", "..."],
+                    "engine": "openvino",
+                    "precision": "fp32",
+                    "device": "cpu",
+                    "why": "openvino fp32 on the CPU (...)",
+                    "workers": 2,
+                    "batching": "dynamic",
+                    "max_batch": 16,
+                    "max_wait_ms": 5.0,
+                    "queue_capacity": 96,
+                    "request_timeout_s": 5.0,
+                    "max_upload_mb": 16.0,
+                    "topk": 5,
+                    "most_topk": 20,
+                    "profile_ms": {"1": 6.7, "2": 12.6},
                 }
             ]
         },
-    )  # fmt: skip
+    )
     model: str
     classes: int
     labels: list[str]
@@ -153,14 +172,16 @@ class HealthReport(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "healthy": True, "seconds": 47.2, "pictures": 9312,
+                    "healthy": True,
+                    "seconds": 47.2,
+                    "pictures": 9312,
                     "figures": {
                         "queue_wait_p99_ms": {"value": 3.1, "unit": "ms", "healthy": [None, 5], "ok": True, "hint": "-"}
                     },
                 }
             ]
         },
-    )  # fmt: skip
+    )
     healthy: bool
     seconds: float
     pictures: int
@@ -183,6 +204,11 @@ def stages(frame: Frame, arrived_s: float, received_s: float, now_s: float) -> d
     if taken is None or staged is None or inferred is None:
         raise ValueError(f"stages() needs a frame with a prediction, got {frame}")
     return {
-        "receive": received_s - arrived_s, "decode": decoded - begun, "queue": (begun - received_s) + (taken - decoded),
-        "preprocess": staged - taken, "infer": inferred - staged, "answer": now_s - inferred, "total": now_s - arrived_s,
-    }  # fmt: skip
+        "receive": received_s - arrived_s,
+        "decode": decoded - begun,
+        "queue": (begun - received_s) + (taken - decoded),
+        "preprocess": staged - taken,
+        "infer": inferred - staged,
+        "answer": now_s - inferred,
+        "total": now_s - arrived_s,
+    }

@@ -30,8 +30,10 @@ LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """A kept connection that the service closed meanwhile, or that its end cut: asked once more, on a fresh one."""
 
 WHY: Mapping[str, Literal["full", "memory", "deadline", "no_worker"]] = {
-    "deadline_cannot_be_met": "deadline", "no_worker": "no_worker", "memory_full": "memory",
-}  # fmt: skip
+    "deadline_cannot_be_met": "deadline",
+    "no_worker": "no_worker",
+    "memory_full": "memory",
+}
 """What a refusal's code means."""
 
 
@@ -43,9 +45,14 @@ class Client:
     """Used as `with client:`; as many requests at once as connections. Any thread."""
 
     def __init__(
-        self, url: str, *, token: str | None = None, connections: int = 8, timeout_s: float = 30.0,
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        connections: int = 8,
+        timeout_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """:raises UsageError: if the address is none."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -86,9 +93,7 @@ class Client:
         headers, body = planes_request(frame.picture)
         return self._threads.submit(self._predict, headers, body, deadline_s, None)
 
-    def submit_encoded(
-        self, data: bytes, deadline_s: float | None = None, *, topk: int | None = None
-    ) -> Future[Prediction]:
+    def submit_encoded(self, data: bytes, deadline_s: float | None = None, *, topk: int | None = None) -> Future[Prediction]:
         """Send an encoded picture: JPEG, PNG, WebP or GIF. deadline_s: `time.monotonic()`."""
         # The service looks at the data, whichever kind of picture is named.
         return self._threads.submit(self._predict, {"Content-Type": "image/jpeg"}, data, deadline_s, topk)

@@ -51,7 +51,10 @@ CLASSIFY: dict[str, Any] = {
     "openapi_extra": {
         "parameters": [
             {
-                "name": "topk", "in": "query", "required": False, "description": "Labels of each picture",
+                "name": "topk",
+                "in": "query",
+                "required": False,
+                "description": "Labels of each picture",
                 "schema": {"type": "integer", "minimum": 1, "default": 5},
             },
             _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", MILLISECONDS),
@@ -66,7 +69,7 @@ CLASSIFY: dict[str, Any] = {
             },
         },
     },
-}  # fmt: skip
+}
 
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"

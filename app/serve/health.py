@@ -103,35 +103,46 @@ class Figure:
         high = value is not None and most is not None and value > most
         hint = self.below if low else self.above if high else "-"
         return {
-            "value": None if value is None else round(value, 4), "unit": self.unit, "healthy": [least, most],
-            "ok": not (low or high) if enough and value is not None else None, "hint": hint if enough else NOTHING,
-        }  # fmt: skip
+            "value": None if value is None else round(value, 4),
+            "unit": self.unit,
+            "healthy": [least, most],
+            "ok": not (low or high) if enough and value is not None else None,
+            "hint": hint if enough else NOTHING,
+        }
 
 
 FIGURES = (
     Figure(
-        "device_use", "share", (0.70, 0.90),
+        "device_use",
+        "share",
+        (0.70, 0.90),
         "the devices have time left: fewer --workers will do, or there is room for more requests",
         "the devices are nearly always busy: add --workers on further devices, or a faster --precision",
     ),
     Figure(
-        "batch_size", "pictures", (16, 64),
+        "batch_size",
+        "pictures",
+        (16, 64),
         "batches are small: more requests at once fill them, else a longer --max-wait-ms (a device whose time grows with "
         "every picture, as a CPU's does, gains nothing by larger ones)",
         "batches are large: a smaller --max-batch answers sooner",
     ),
     Figure(
-        "queue_wait_p99_ms", "ms", (None, 5),
+        "queue_wait_p99_ms",
+        "ms",
+        (None, 5),
         "-",
         "requests wait long: for a decoding thread (smaller pictures, more cores), or for their batch (a shorter "
         "--max-wait-ms, a smaller --max-batch, more --workers)",
     ),
     Figure(
-        "device_memory", "share", (None, 0.85),
+        "device_memory",
+        "share",
+        (None, 0.85),
         "-",
         "memory is nearly full: a smaller --max-batch, or fewer --workers on this device",
     ),
-)  # fmt: skip
+)
 
 
 def report(minute: Minute, memory: float | None) -> dict[str, Any]:
@@ -145,6 +156,8 @@ def report(minute: Minute, memory: float | None) -> dict[str, Any]:
     }
     figures = {f.name: f.as_dict(values[f.name], enough=enough or f.name == "device_memory") for f in FIGURES}
     return {
-        "healthy": all(f["ok"] is not False for f in figures.values()), "seconds": round(minute.seconds, 1),
-        "pictures": minute.pictures, "figures": figures,
-    }  # fmt: skip
+        "healthy": all(f["ok"] is not False for f in figures.values()),
+        "seconds": round(minute.seconds, 1),
+        "pictures": minute.pictures,
+        "figures": figures,
+    }

@@ -27,9 +27,12 @@ class Metrics:
         self._requests = Counter("watchline_requests", "Requests by outcome", ["outcome"], registry=self._registry)
         self._pictures = Counter("watchline_pictures", "Pictures by outcome", ["outcome"], registry=self._registry)
         stages = Histogram(
-            "watchline_latency_seconds", "Time of answered pictures by stage", ["stage"], buckets=BUCKETS_S,
+            "watchline_latency_seconds",
+            "Time of answered pictures by stage",
+            ["stage"],
+            buckets=BUCKETS_S,
             registry=self._registry,
-        )  # fmt: skip
+        )
         self._stages = {stage: stages.labels(stage) for stage in STAGES}
         self._sizes = Histogram("watchline_batch_size", "Pictures in a batch", buckets=SIZES, registry=self._registry)
         self._registry.register(_Now(facts))

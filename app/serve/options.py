@@ -58,9 +58,14 @@ def default_workers(device: str) -> int:
 def check(options: ServeOptions) -> None:
     """:raises UsageError: if a value is wrong; it says what was given and what is allowed."""
     limits = {
-        "workers": (1, MAX_WORKERS), "port": (0, 65535), "max_batch": (1, MAX_BATCH), "queue_depth": (1, 10_000),
-        "max_wait_ms": (0, 60_000), "request_timeout": (0.001, 3600), "max_upload_mb": (0.001, 1024),
-    }  # fmt: skip
+        "workers": (1, MAX_WORKERS),
+        "port": (0, 65535),
+        "max_batch": (1, MAX_BATCH),
+        "queue_depth": (1, 10_000),
+        "max_wait_ms": (0, 60_000),
+        "request_timeout": (0.001, 3600),
+        "max_upload_mb": (0.001, 1024),
+    }
     for name, (least, most) in limits.items():
         value = getattr(options, name)
         if value is not None and not (math.isfinite(value) and least <= value <= most):

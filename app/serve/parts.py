@@ -52,9 +52,14 @@ class _Parts:
 
     def callbacks(self) -> Any:
         return {
-            "on_part_begin": self._begin, "on_part_data": self._on_data, "on_part_end": self._end, "on_end": self._all,
-            "on_header_field": self._on_name, "on_header_value": self._on_value, "on_header_end": self._on_header,
-        }  # fmt: skip
+            "on_part_begin": self._begin,
+            "on_part_data": self._on_data,
+            "on_part_end": self._end,
+            "on_end": self._all,
+            "on_header_field": self._on_name,
+            "on_header_value": self._on_value,
+            "on_header_end": self._on_header,
+        }
 
     def _begin(self) -> None:
         if len(self.found) == self._most:

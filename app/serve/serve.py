@@ -1,8 +1,8 @@
 """`watchline serve`: start, say where, serve, drain, end.
 
-    main thread     signals; waits; ends the process where something hangs
-    serve           model -> predictor -> ready ... stop -> drain -> end
-    serve:http      the event loop with all of HTTP; it answers /live from the first moment on
+main thread     signals; waits; ends the process where something hangs
+serve           model -> predictor -> ready ... stop -> drain -> end
+serve:http      the event loop with all of HTTP; it answers /live from the first moment on
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def make_model(settings: Settings, options: ServeOptions, events: PredictorEvent
 class Server:
     """The service from its start to its end, in a thread of its own."""
 
-    def __init__(
-        self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model
-    ) -> None:
+    def __init__(self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model) -> None:
         """:raises UsageError: if its address cannot be had."""
         self._make = make
         self.error: BaseException | None = None
@@ -198,13 +196,24 @@ class Server:
         options, engine, limits = self._options, model.predictor.engine, self.service.exchange.limits
         names = model.names or tuple(f"class {k}" for k in range(engine.classes))
         return {
-            "model": self._settings.model, "classes": engine.classes, "labels": list(names), "engine": engine.name,
-            "precision": engine.precision, "device": engine.device, "why": model.why, "workers": options.workers,
-            "batching": options.batching, "max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms,
-            "queue_capacity": options.capacity, "request_timeout_s": options.request_timeout,
-            "max_upload_mb": options.max_upload_mb, "topk": limits.topk, "most_topk": limits.most_topk,
+            "model": self._settings.model,
+            "classes": engine.classes,
+            "labels": list(names),
+            "engine": engine.name,
+            "precision": engine.precision,
+            "device": engine.device,
+            "why": model.why,
+            "workers": options.workers,
+            "batching": options.batching,
+            "max_batch": options.max_batch,
+            "max_wait_ms": options.max_wait_ms,
+            "queue_capacity": options.capacity,
+            "request_timeout_s": options.request_timeout,
+            "max_upload_mb": options.max_upload_mb,
+            "topk": limits.topk,
+            "most_topk": limits.most_topk,
             "profile_ms": model.predictor.profile.as_ms(),
-        }  # fmt: skip
+        }
 
 
 def _wait(event: threading.Event) -> None:

@@ -70,10 +70,18 @@ class HttpServer:
     def __init__(self, app: App, listener: socket.socket) -> None:
         self._listener = listener
         config = uvicorn.Config(
-            app, http=Connection, ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_S,
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_S,
             timeout_graceful_shutdown=GRACE_S,
-        )  # fmt: skip
+        )
         self._server = uvicorn.Server(config)
 
     @property
@@ -100,5 +108,3 @@ def quiet_libraries(level: int) -> None:
         logger.handlers[:] = logging.getLogger("watchline").handlers
         logger.propagate = False
         logger.setLevel(level)
-
-

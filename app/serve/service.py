@@ -85,10 +85,15 @@ class Service:
         """What the metrics show of now."""
         minute = self.recent.minute()
         return {
-            "ready": int(self.ready), "queue_depth": self.exchange.waiting, "queue_capacity": self.exchange.limits.capacity,
-            "queue_wait_p99_seconds": minute.queue_wait_p99_s, "held_bytes": self.room.held, "connections": self.connections(),
-            "worker_restarts": self.restarts(), "workers": self.workers(),
-        }  # fmt: skip
+            "ready": int(self.ready),
+            "queue_depth": self.exchange.waiting,
+            "queue_capacity": self.exchange.limits.capacity,
+            "queue_wait_p99_seconds": minute.queue_wait_p99_s,
+            "held_bytes": self.room.held,
+            "connections": self.connections(),
+            "worker_restarts": self.restarts(),
+            "workers": self.workers(),
+        }
 
 
 def shortened(app: App, exchange: Exchange) -> App:
@@ -110,9 +115,13 @@ def shortened(app: App, exchange: Exchange) -> App:
 def make_app(service: Service) -> FastAPI:
     """The application with all routes."""
     app = FastAPI(
-        title="Watchline", version="1", docs_url=None, redoc_url=None, telemetry=NO_TELEMETRY,
+        title="Watchline",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        telemetry=NO_TELEMETRY,
         description="Labels for pictures: classification by the same predictor that watches cameras.",
-    )  # fmt: skip
+    )
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(HTTPException, _http_problem)
 
@@ -128,9 +137,11 @@ def make_app(service: Service) -> FastAPI:
         return JSONResponse(service.model)
 
     @app.get(
-        "/v1/health-report", summary="The four figures to watch", response_model=answers.HealthReport,
+        "/v1/health-report",
+        summary="The four figures to watch",
+        response_model=answers.HealthReport,
         responses=documentation.PROTECTED,
-    )  # fmt: skip
+    )
     async def health_report() -> Response:
         return JSONResponse(service.health_report())
 

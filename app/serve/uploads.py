@@ -91,13 +91,15 @@ def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
     y, u, v = np.split(flat, (width * height, width * height + w * h))
     try:
         picture = Picture(
-            y.reshape(height, width), u.reshape(h, w), v.reshape(h, w),
+            y.reshape(height, width),
+            u.reshape(h, w),
+            v.reshape(h, w),
             matrix=_one_of(headers, "x-matrix", MATRICES, "bt601"),
             full_range=_one_of(headers, "x-full-range", ("0", "1"), "0") == "1",
             rotation=int(_one_of(headers, "x-rotation", ("0", "90", "180", "270"), "0")),  # type: ignore[arg-type]
             mirrored=_one_of(headers, "x-mirrored", ("0", "1"), "0") == "1",
             sample_aspect=_aspect(headers),
-        )  # fmt: skip
+        )
     except (ValueError, ZeroDivisionError):
         raise wrong_shape("X-Sample-Aspect must be a fraction above 0, like 1/1") from None
     return Upload(lambda _: picture, lambda: (0, 0))  # it is the body
@@ -106,10 +108,15 @@ def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
 def planes_request(picture: Picture) -> tuple[dict[str, str], bytes]:
     """Headers and body of a request with a picture's planes."""
     headers = {
-        "Content-Type": PLANES, "X-Width": str(picture.width), "X-Height": str(picture.height),
-        "X-Matrix": picture.matrix, "X-Full-Range": str(int(picture.full_range)), "X-Rotation": str(picture.rotation),
-        "X-Mirrored": str(int(picture.mirrored)), "X-Sample-Aspect": str(picture.sample_aspect),
-    }  # fmt: skip
+        "Content-Type": PLANES,
+        "X-Width": str(picture.width),
+        "X-Height": str(picture.height),
+        "X-Matrix": picture.matrix,
+        "X-Full-Range": str(int(picture.full_range)),
+        "X-Rotation": str(picture.rotation),
+        "X-Mirrored": str(int(picture.mirrored)),
+        "X-Sample-Aspect": str(picture.sample_aspect),
+    }
     return headers, b"".join(plane.tobytes() for plane in (picture.y, picture.u, picture.v))
 
 

@@ -57,9 +57,13 @@ class Policy:
     the scheduler's lock held."""
 
     def __init__(
-        self, streams: Mapping[str, StreamQueue], requests: RequestPolicy, device: Forecast, profile: Profile,
+        self,
+        streams: Mapping[str, StreamQueue],
+        requests: RequestPolicy,
+        device: Forecast,
+        profile: Profile,
         options: SchedulerOptions,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._streams = streams
         self._requests = requests
         self._device = device

@@ -58,9 +58,14 @@ class Pool:
     """
 
     def __init__(
-        self, make: Make, options: PoolOptions, preprocess: Preprocess, *, events: PredictorEvents | None = None,
+        self,
+        make: Make,
+        options: PoolOptions,
+        preprocess: Preprocess,
+        *,
+        events: PredictorEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """make, preprocess: each worker's predictor has a preprocessing of its own, this one is for who asks about it."""
         self.preprocess = preprocess
         self.restarts = 0

@@ -218,9 +218,7 @@ def geometry_of(picture: Picture, spec: InputSpec, fit: Fit) -> Geometry:
 
 
 @functools.lru_cache(maxsize=GEOMETRIES)
-def _geometry(
-    size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit
-) -> Geometry:
+def _geometry(size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit) -> Geometry:
     w, h = size
     shown_w = max(1, round(w * aspect))
     at, box = (0, 0), None

@@ -45,9 +45,15 @@ class RequestPolicy:
     """
 
     def __init__(
-        self, queues: Mapping[str, RequestQueue], device: Forecast, profile: Profile, most: int, *,
-        batching: Batching = "dynamic", max_wait_s: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        queues: Mapping[str, RequestQueue],
+        device: Forecast,
+        profile: Profile,
+        most: int,
+        *,
+        batching: Batching = "dynamic",
+        max_wait_s: float | None = None,
+    ) -> None:
         self._queues = queues
         self._device = device
         self._profile = profile

@@ -36,9 +36,7 @@ from pipelines.predict.requests import Decision, RequestPolicy
 class DynamicBatchScheduler:
     """Shared by all streams of one device. Every method may be called from any thread unless it says otherwise."""
 
-    def __init__(
-        self, profile: Profile, options: SchedulerOptions, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, profile: Profile, options: SchedulerOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self.profile = profile
         self._options = options
         self._clock = clock
@@ -46,9 +44,13 @@ class DynamicBatchScheduler:
         self._requests: dict[str, RequestQueue] = {}
         self._device = Forecast(profile, options.parallel)
         self._request_policy = RequestPolicy(
-            self._requests, self._device, profile, min(options.max_batch, profile.max_batch),
-            batching=options.batching, max_wait_s=options.max_wait_s,
-        )  # fmt: skip
+            self._requests,
+            self._device,
+            profile,
+            min(options.max_batch, profile.max_batch),
+            batching=options.batching,
+            max_wait_s=options.max_wait_s,
+        )
         self._policy = Policy(self._streams, self._request_policy, self._device, profile, options)
         self.fill = self._policy.fill
         """Frames of a file batch."""

@@ -99,9 +99,14 @@ class Worker:
     def facts(self) -> WorkerFacts:
         engine = self.engine
         return WorkerFacts(
-            self.index, engine.pid if engine else None, engine.device if engine else "", self.state, self.restarts,
-            engine.memory_mb() if engine else None, self.use.share(),
-        )  # fmt: skip
+            self.index,
+            engine.pid if engine else None,
+            engine.device if engine else "",
+            self.state,
+            self.restarts,
+            engine.memory_mb() if engine else None,
+            self.use.share(),
+        )
 
 
 class Allowance:

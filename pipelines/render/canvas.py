@@ -17,9 +17,12 @@ YUV = tuple[int, int, int]
 NEUTRAL = 128
 
 _LUMA_WEIGHTS: dict[Matrix, tuple[float, float]] = {
-    "bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593),
-    "fcc": (0.30, 0.11), "smpte240m": (0.212, 0.087),
-}  # fmt: skip
+    "bt601": (0.299, 0.114),
+    "bt709": (0.2126, 0.0722),
+    "bt2020": (0.2627, 0.0593),
+    "fcc": (0.30, 0.11),
+    "smpte240m": (0.212, 0.087),
+}
 """Share of red and of blue in luma: ITU-T H.273, table 4."""
 
 

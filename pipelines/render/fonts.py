@@ -17,9 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 FOLDERS = (
-    "/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts",
-    "/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts", "C:/Windows/Fonts",
-)  # fmt: skip
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.local/share/fonts",
+    "~/.fonts",
+    "/System/Library/Fonts",
+    "/Library/Fonts",
+    "~/Library/Fonts",
+    "C:/Windows/Fonts",
+)
 SUFFIXES = frozenset({".ttf", ".otf", ".ttc"})
 
 _PREFERRED = ("dejavusans", "notosans", "liberationsans", "arial", "segoeui", "freesans", "droidsans")

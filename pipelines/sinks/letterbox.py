@@ -68,9 +68,15 @@ class Letterbox:
 
     def _scaled(self, picture: Picture, width: int, height: int) -> list[Plane]:
         frame = self._scaler.reformat(
-            as_frame(picture), width, height, "yuv420p",
-            src_colorspace=SCALER_SPACES[picture.matrix], dst_colorspace=SCALER_SPACES[self._matrix],
-            src_color_range=color_range(picture.full_range), dst_color_range=color_range(self._full_range),
-            interpolation=_QUALITY, threads=1,
-        )  # fmt: skip
+            as_frame(picture),
+            width,
+            height,
+            "yuv420p",
+            src_colorspace=SCALER_SPACES[picture.matrix],
+            dst_colorspace=SCALER_SPACES[self._matrix],
+            src_color_range=color_range(picture.full_range),
+            dst_color_range=color_range(self._full_range),
+            interpolation=_QUALITY,
+            threads=1,
+        )
         return [plane_array(plane) for plane in frame.planes]

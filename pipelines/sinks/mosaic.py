@@ -199,9 +199,15 @@ class _Tile:
         view[:y] = view[y + h :] = BACKGROUND
         view[:, :x] = view[:, x + w :] = BACKGROUND
         scaled = self._scaler.reformat(
-            as_frame(_even(picture)), w, h, "bgr24", src_color_range=color_range(picture.full_range),
-            dst_color_range=int(ColorRange.JPEG), interpolation=SCALING, threads=1,
-        ).planes[0]  # fmt: skip
+            as_frame(_even(picture)),
+            w,
+            h,
+            "bgr24",
+            src_color_range=color_range(picture.full_range),
+            dst_color_range=int(ColorRange.JPEG),
+            interpolation=SCALING,
+            threads=1,
+        ).planes[0]
         rows = np.frombuffer(memoryview(scaled), np.uint8).reshape(h, scaled.line_size)
         view[y : y + h, x : x + w] = rows[:, : 3 * w].reshape(h, w, 3)
 

@@ -260,9 +260,7 @@ def _muxing(container: str, live: bool, tick_s: Fraction) -> dict[str, str]:
     return {**common, "movflags": flags, "movie_timescale": str(tick_s.denominator)}
 
 
-def _add_video(
-    output: OutputContainer, options: VideoOptions, frame: Frame, first: Picture, tick_s: Fraction
-) -> VideoStream:
+def _add_video(output: OutputContainer, options: VideoOptions, frame: Frame, first: Picture, tick_s: Fraction) -> VideoStream:
     """The H.264 stream with the size and the tags of the first picture."""
     encoder = {
         "preset": options.preset,

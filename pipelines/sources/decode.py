@@ -180,9 +180,15 @@ class PictureDecoder:
             self.last_s = self._clock()
             pts_s = self._timeline.seconds(frame.pts, frame.dts, late=late)
             yield Capture(
-                picture, pts_s, arrived_s, self.last_s, self._info, corrupt,
-                interlaced=frame.interlaced_frame, captured_s=captured_s,
-            )  # fmt: skip
+                picture,
+                pts_s,
+                arrived_s,
+                self.last_s,
+                self._info,
+                corrupt,
+                interlaced=frame.interlaced_frame,
+                captured_s=captured_s,
+            )
 
     def _decode(self, packet: Packet) -> list[Any]:
         try:

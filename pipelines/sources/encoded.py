@@ -33,9 +33,16 @@ STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 """What is broken is no picture: without it FFmpeg shows the half of a JPEG that has come."""
 DAMAGED = "the picture cannot be decoded: it is damaged or cut off"
 BROKEN = (
-    UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning,
-    OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error,
-)  # fmt: skip
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    IndexError,
+    struct.error,
+)
 """What Pillow raises for a broken animation."""
 
 

@@ -130,9 +130,15 @@ def file_kind(head: bytes) -> str | None:
 
 def _looker(head: bytes) -> CutCheck | None:
     looks: dict[str | None, CutCheck] = {
-        "boxes": _cut_boxes, "matroska": _cut_matroska, "avi": _cut_avi, "flv": _cut_flv, "ogg": _cut_ogg,
-        "jpeg": _cut_jpeg, "ps": _cut_ps, "ts": _cut_ts,
-    }  # fmt: skip
+        "boxes": _cut_boxes,
+        "matroska": _cut_matroska,
+        "avi": _cut_avi,
+        "flv": _cut_flv,
+        "ogg": _cut_ogg,
+        "jpeg": _cut_jpeg,
+        "ps": _cut_ps,
+        "ts": _cut_ts,
+    }
     return looks.get(file_kind(head))
 
 

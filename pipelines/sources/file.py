@@ -73,9 +73,15 @@ class FileSource:
             unframed = is_one_of(container, UNFRAMED)
             empty = True
             for capture in decoded(
-                packets, stream, stop=stop, watch=watch, info=info, timeline=timeline(info, container),
-                threads=self._threads, gaps=lambda: unframed and extent is not None and extent.torn,
-            ):  # fmt: skip
+                packets,
+                stream,
+                stop=stop,
+                watch=watch,
+                info=info,
+                timeline=timeline(info, container),
+                threads=self._threads,
+                gaps=lambda: unframed and extent is not None and extent.torn,
+            ):
                 empty = False
                 yield capture
             if stop.is_set():

@@ -74,9 +74,13 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
     """
     name, limits = file_address(path), Limits()
     try:
-        with path.open("rb") as file, opened(
-            name, stop=stop, limits=limits, options=ALONE, file=file, most_pixels=bounds.PICTURE_PIXELS
-        ) as (container, stream):
+        with (
+            path.open("rb") as file,
+            opened(name, stop=stop, limits=limits, options=ALONE, file=file, most_pixels=bounds.PICTURE_PIXELS) as (
+                container,
+                stream,
+            ),
+        ):
             stream.codec_context.thread_count = 1
             stream.codec_context.options = bounds.pixels(bounds.PICTURE_PIXELS)
             frame = _first(demuxed(container, stream), path)

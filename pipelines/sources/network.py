@@ -79,8 +79,14 @@ class NetworkSource:
             info = stream_info(stream)
             packets = demuxed(container) if self.live else demuxed(container, stream)
             yield from decoded(
-                packets, stream, stop=stop, watch=watch, info=info, threads=self._threads,
-                timeline=timeline(info, container), silence_s=self._limits.read_s if self.live else None,
-            )  # fmt: skip
+                packets,
+                stream,
+                stop=stop,
+                watch=watch,
+                info=info,
+                threads=self._threads,
+                timeline=timeline(info, container),
+                silence_s=self._limits.read_s if self.live else None,
+            )
         if self.live and not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the server ended the stream")

@@ -25,9 +25,7 @@ SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore
 Turn = tuple[Literal[0, 90, 180, 270], bool]
 """Degrees clockwise, and whether left and right swap after that."""
 PLAIN = ("yuv420p", "yuvj420p")
-EXACT = (
-    Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
-)
+EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 UPRIGHT: Turn = (0, False)
 HELD_BYTES = 256 << 20
@@ -92,10 +90,15 @@ class Pixels:
             frame = self._to_rgb.reformat(frame, format="rgb24", threads=1)
         opaque = self._page.laid_on(frame, matrix, full, EXACT) if transparent(frame.format) else frame
         converted = self._converter.reformat(
-            opaque, format="yuv420p", interpolation=EXACT, threads=1,
-            src_colorspace=SCALER_SPACES[matrix], dst_colorspace=SCALER_SPACES[matrix],
-            src_color_range=color_range(full or opaque.format.is_rgb), dst_color_range=color_range(full),
-        )  # fmt: skip
+            opaque,
+            format="yuv420p",
+            interpolation=EXACT,
+            threads=1,
+            src_colorspace=SCALER_SPACES[matrix],
+            dst_colorspace=SCALER_SPACES[matrix],
+            src_color_range=color_range(full or opaque.format.is_rgb),
+            dst_color_range=color_range(full),
+        )
         return converted, full
 
 

@@ -44,9 +44,7 @@ class SyntheticSource:
 
     live = True
 
-    def __init__(
-        self, spec: Synthetic, clock: Callable[[], float] = time.monotonic, *, start_s: float | None = None
-    ) -> None:
+    def __init__(self, spec: Synthetic, clock: Callable[[], float] = time.monotonic, *, start_s: float | None = None) -> None:
         """start_s: when the first frame is due (None: at once)."""
         self._spec = spec
         self._clock = clock

@@ -48,9 +48,14 @@ class Page:
         flags: the scaler's. Alpha is taken as straight, not as multiplied into the colours already.
         """
         converted = self._to_rgba.reformat(
-            frame, format="rgba", interpolation=flags, threads=1,
-            src_colorspace=SCALER_SPACES[matrix], src_color_range=color_range(full_range), dst_color_range=color_range(True),
-        )  # fmt: skip
+            frame,
+            format="rgba",
+            interpolation=flags,
+            threads=1,
+            src_colorspace=SCALER_SPACES[matrix],
+            src_color_range=color_range(full_range),
+            dst_color_range=color_range(True),
+        )
         rgba = packed_array(converted, 4)
         if rgba[..., 3].min() == 255:
             return frame

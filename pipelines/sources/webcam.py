@@ -34,9 +34,14 @@ class WebcamSource:
         ):
             info = stream_info(stream)
             yield from decoded(
-                demuxed(container), stream, stop=stop, watch=watch, info=info,
-                timeline=Timeline(info, leaps=False), silence_s=self._limits.read_s,
-            )  # fmt: skip
+                demuxed(container),
+                stream,
+                stop=stop,
+                watch=watch,
+                info=info,
+                timeline=Timeline(info, leaps=False),
+                silence_s=self._limits.read_s,
+            )
         if not stop.is_set():
             raise SourceError(f"{self._device}: the camera went away")
 

@@ -52,8 +52,9 @@ def test_bad_ones_are_said_and_the_others_done(place: Path, url: str, where: str
     assert done.code == 1
     assert done.out.startswith("000.jpg: 0 1.000")
     assert done.err.splitlines() == [
-        "none.jpg: No such file or directory", "text.jpg: no picture of a known kind: JPEG, PNG, WebP or GIF",
-    ]  # fmt: skip
+        "none.jpg: No such file or directory",
+        "text.jpg: no picture of a known kind: JPEG, PNG, WebP or GIF",
+    ]
     assert watchline("classify", "none.jpg", *how).code == 2
 
 

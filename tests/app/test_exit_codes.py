@@ -70,7 +70,8 @@ class TestBadInput:
             (["num.mp4", "--model", "text.onnx"], ["text.onnx"]),
             (["num.mp4", "--model", "text.pt"], ["text.pt", "weights_only"]),
             pytest.param(
-                ["num.mp4", "--model", "text.pt2"], ["text.pt2", "torch.export.save"],
+                ["num.mp4", "--model", "text.pt2"],
+                ["text.pt2", "torch.export.save"],
             ),
             (["num.mp4", "--model", "resnet5O"], ["no model named 'resnet5O'", "Allowed: lite0", "Near:", "resnet50"]),
             (["num.mp4", "--model", "timm:resnet5O"], ["no model named 'timm:resnet5O'", "timm:resnet50"]),
@@ -413,9 +414,7 @@ class TestSignals:
 
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
     @pytest.mark.parametrize("source", ["num.mp4", "synthetic:64x64@50"])
-    def test_ends_in_time_with_outputs_finished(
-        self, clip: Path, number: signal.Signals, code: int, source: str
-    ) -> None:
+    def test_ends_in_time_with_outputs_finished(self, clip: Path, number: signal.Signals, code: int, source: str) -> None:
         slow = SLOW if source == "num.mp4" else ()
         with running("run", source, *PROBE, *slow, "-o", "out.mp4", "--jsonl", "-", cwd=clip.parent) as process:
             lines = lines_of(process.stdout, 60)

@@ -84,8 +84,10 @@ def test_a_secret_in_a_path_is_in_no_name(place: Path, path: str, name: str) -> 
 def test_a_folder_is_its_videos_and_one_stream_of_pictures() -> None:
     found = plan(Settings(sources=("folder",)))
     assert [(s.name, s.kind, s.found) for s in found] == [
-        ("a", "file", True), ("b", "file", True), ("folder", "images", True),
-    ]  # fmt: skip
+        ("a", "file", True),
+        ("b", "file", True),
+        ("folder", "images", True),
+    ]
     assert [p.name for p in found[2].pictures] == ["p1.jpg", "p2.PNG"]
 
 
@@ -104,9 +106,11 @@ def test_a_list_is_relative_to_itself(place: Path) -> None:
     (place / "folder/cams.txt").write_text("\ufeffa.mp4\n\n# a comment\nrtsp://cam/door\n  b.MKV  \n", encoding="utf-8")
     (place / "all.streams").write_text(f"folder/cams.txt\n{place}/folder/a.mp4\n")
     assert streams("all.streams") == [
-        ("a", "file", "folder/a.mp4"), ("cam-door", "rtsp", "rtsp://cam/door"), ("b", "file", "folder/b.MKV"),
+        ("a", "file", "folder/a.mp4"),
+        ("cam-door", "rtsp", "rtsp://cam/door"),
+        ("b", "file", "folder/b.MKV"),
         ("a-2", "file", f"{place}/folder/a.mp4"),
-    ]  # fmt: skip
+    ]
 
 
 def test_comments_in_a_list(place: Path) -> None:

@@ -28,9 +28,13 @@ class Terminal:
         self._ours, theirs = os.openpty()
         with out.open("w") as lines:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", OWN, str(WATCHLINE), *args], env=environ(TERM="xterm"), start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=lines, stderr=theirs,
-            )  # fmt: skip
+                [sys.executable, "-c", OWN, str(WATCHLINE), *args],
+                env=environ(TERM="xterm"),
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=lines,
+                stderr=theirs,
+            )
         os.close(theirs)
 
     def read(self) -> str:

@@ -194,7 +194,7 @@ print(cores(), share(2))
         ("0::/\n", {}, None),
         ("", {}, None),
     ],
-)  # fmt: skip
+)
 def test_c48_a_containers_quota_counts(tmp_path: Path, groups: str, files: dict[str, str], limit: float | None) -> None:
     (tmp_path / "groups").write_text(groups)
     for name, content in files.items():

@@ -40,9 +40,14 @@ def measured(*args: str, cwd: Path, limit_s: float = 30.0) -> Measured:
     """
     began_s = time.monotonic()
     ran = subprocess.run(
-        [sys.executable, "-c", CODE, *args], cwd=cwd, env=environ(), capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=limit_s,
-    )  # fmt: skip
+        [sys.executable, "-c", CODE, *args],
+        cwd=cwd,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=limit_s,
+    )
     err, _, peak = ran.stderr.rpartition("peak ")
     assert peak.strip().isdigit(), f"ended by {ran.returncode}: {ran.stderr[-500:]}"
     return Measured(Done(ran.returncode, ran.stdout, err), time.monotonic() - began_s, int(peak) / 1024)

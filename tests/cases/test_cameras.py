@@ -207,9 +207,10 @@ def test_c01_frames_are_as_old_at_the_end_as_at_the_beginning(seconds: int, tmp_
     out, slow = tmp_path / "out", ("--model", "probe", "--no-show", "--probe-ms-per-batch", "200")
     out.mkdir()
     frames = 25 * seconds
-    with ClockCamera(size=(640, 480)) as camera, watching(
-        {"cam": camera.url()}, tmp_path, "-o", f"{out}/", "--max-frames", str(frames), model=slow
-    ) as run:  # fmt: skip
+    with (
+        ClockCamera(size=(640, 480)) as camera,
+        watching({"cam": camera.url()}, tmp_path, "-o", f"{out}/", "--max-frames", str(frames), model=slow) as run,
+    ):
         assert [process.wait(seconds + PATIENCE_S) for process in run.processes] == [0, 0]
         run.join()
     for name, stream in reported(tmp_path).items():
@@ -571,8 +572,11 @@ def test_c39_the_screen_says_that_there_is_no_signal(cameras: Cameras, tmp_path:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [str(WATCHLINE), "run", "--config", str(config), *PROBE, "--read-timeout", str(LIMIT_S)],
-        env=environ(TERM="xterm", COLUMNS="160"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
-    )  # fmt: skip
+        env=environ(TERM="xterm", COLUMNS="160"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
     try:
         os.close(theirs)
         _until_seen(ours, *(rf"{name}\W+live" for name in cameras.urls))

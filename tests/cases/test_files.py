@@ -38,8 +38,25 @@ pytestmark = [pytest.mark.field, pytest.mark.timeout(60)]
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """F0, with sound."""
     clip = tmp_path_factory.mktemp("base") / "base.mp4"
-    ffmpeg("-f", "lavfi", "-i", "sine=d=4", "-f", "lavfi", "-i", "testsrc2=s=320x240:r=25:d=4", "-c:v", "libx264",
-           "-pix_fmt", "yuv420p", "-g", 25, "-c:a", "aac", clip)  # fmt: skip
+    ffmpeg(
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=d=4",
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=s=320x240:r=25:d=4",
+        "-c:v",
+        "libx264",
+        "-pix_fmt",
+        "yuv420p",
+        "-g",
+        25,
+        "-c:a",
+        "aac",
+        clip,
+    )
     return clip
 
 
@@ -375,10 +392,27 @@ def test_hostile_a_run_over_a_file_that_grows(base: Path, tmp_path: Path) -> Non
 # C55. Names.
 
 NAMES = (
-    b"a b.mp4", "тест 猫.mp4".encode(), b"x:8:00.mp4", b"n%03d.mp4", b"-dash.mp4", b"it's;$(touch id).mp4", b"\xff.mp4",
-    b"n" * 246 + b".mp4", "ä".encode() * 123 + b".mp4", b"[a]*?.mp4", b"new\nline.mp4", b"esc\x1b[31m.mp4", b"concat:a|b.mp4",
-    b"$HOME.mp4", b"`touch id`.mp4", b"back\\slash.mp4", b" lead.mp4", b"#x.mp4", b'quo"te.mp4', b"pipe:1.mp4",
-)  # fmt: skip
+    b"a b.mp4",
+    "тест 猫.mp4".encode(),
+    b"x:8:00.mp4",
+    b"n%03d.mp4",
+    b"-dash.mp4",
+    b"it's;$(touch id).mp4",
+    b"\xff.mp4",
+    b"n" * 246 + b".mp4",
+    "ä".encode() * 123 + b".mp4",
+    b"[a]*?.mp4",
+    b"new\nline.mp4",
+    b"esc\x1b[31m.mp4",
+    b"concat:a|b.mp4",
+    b"$HOME.mp4",
+    b"`touch id`.mp4",
+    b"back\\slash.mp4",
+    b" lead.mp4",
+    b"#x.mp4",
+    b'quo"te.mp4',
+    b"pipe:1.mp4",
+)
 
 
 def _command(arguments: list[bytes], folder: bytes) -> tuple[int, bytes]:
@@ -467,9 +501,22 @@ def _make(kind: str, base: Path, folder: Path) -> str:
 
 
 KINDS = (
-    "empty", "sound", "folder", "text", "noise", "nought", "program", "missing", "dangling", "device",
-    "0 frames.mp4", "0 frames.mkv", "0 frames.avi", "0 frames.flv", "0 frames.ts",
-)  # fmt: skip
+    "empty",
+    "sound",
+    "folder",
+    "text",
+    "noise",
+    "nought",
+    "program",
+    "missing",
+    "dangling",
+    "device",
+    "0 frames.mp4",
+    "0 frames.mkv",
+    "0 frames.avi",
+    "0 frames.flv",
+    "0 frames.ts",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

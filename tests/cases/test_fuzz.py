@@ -56,8 +56,12 @@ def fuzz(folder: Path, seed: int, seconds: float) -> Fuzzed:
     with (folder / "said").open("w+") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.cases.fuzz", str(folder), str(seed), str(seconds)],
-            cwd=ROOT, env=environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        )
         assert process.stdout is not None
         with process, process.stdout as out:
             last, rest, peak_mb, code = "", "", 0.0, None

@@ -85,13 +85,19 @@ def test_hostile_pictures_with_huge_headers(tmp_path: Path) -> None:
     """FFmpeg itself draws the line at 2^28 pixels or so, and takes a gigabyte before it."""
     nothing = zlib.compress(bytes(900))
     huge = {
-        "16k.png": bombs.png(16_000, 16_000, nothing), "huge.png": bombs.png(HUGE, HUGE, nothing),
-        "16k.gif": bombs.gif(16_000, 16_000), "huge.gif": bombs.gif(65_535, 65_535),
-        "16k.bmp": bombs.bmp(16_000, 16_000), "huge.bmp": bombs.bmp(HUGE, HUGE),
-        "16k.ppm": bombs.ppm(16_000, 16_000), "huge.ppm": bombs.ppm(HUGE, HUGE),
-        "16k.jpg": bombs.jpeg(tmp_path / "made", 16_000, 16_000), "huge.jpg": bombs.jpeg(tmp_path / "made", 65_500, 65_500),
-        "huge.h264": bombs.h264(HUGE, HUGE), "16k.h264": bombs.h264(16_384, 16_384),
-    }  # fmt: skip
+        "16k.png": bombs.png(16_000, 16_000, nothing),
+        "huge.png": bombs.png(HUGE, HUGE, nothing),
+        "16k.gif": bombs.gif(16_000, 16_000),
+        "huge.gif": bombs.gif(65_535, 65_535),
+        "16k.bmp": bombs.bmp(16_000, 16_000),
+        "huge.bmp": bombs.bmp(HUGE, HUGE),
+        "16k.ppm": bombs.ppm(16_000, 16_000),
+        "huge.ppm": bombs.ppm(HUGE, HUGE),
+        "16k.jpg": bombs.jpeg(tmp_path / "made", 16_000, 16_000),
+        "huge.jpg": bombs.jpeg(tmp_path / "made", 65_500, 65_500),
+        "huge.h264": bombs.h264(HUGE, HUGE),
+        "16k.h264": bombs.h264(16_384, 16_384),
+    }
     for name, data in huge.items():
         (tmp_path / name).write_bytes(data)
     assert all_refused(tmp_path, *huge).peak_mb < 250
@@ -303,9 +309,15 @@ class TestFromTheNetwork:
 
     def test_hostile_a_redirect_leads_to_http_only(self, film: Path, served: HttpFiles) -> None:
         places = [
-            f"file://{film}/num.mp4", f"file:{film}/num.mp4", f"{film}/num.mp4", f"concat:{film}/num.ts", "rtsp://127.0.0.1:9/x",
-            "gopher://127.0.0.1:9/x", "data:video/mp2t;base64,AAAA", "/7.mp4",
-        ]  # fmt: skip
+            f"file://{film}/num.mp4",
+            f"file:{film}/num.mp4",
+            f"{film}/num.mp4",
+            f"concat:{film}/num.ts",
+            "rtsp://127.0.0.1:9/x",
+            "gopher://127.0.0.1:9/x",
+            "data:video/mp2t;base64,AAAA",
+            "/7.mp4",
+        ]
         served.moved.update({f"/{k}.mp4": place for k, place in enumerate(places)})
         all_refused(served.folder, *(served.url(f"{k}.mp4") for k in range(len(places))), flags=ONCE)
 

@@ -44,10 +44,24 @@ def frames_in(path: Path) -> int:
     """Frames that ffprobe decodes."""
     need("ffprobe")
     said = subprocess.run(
-        ["ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_entries", "stream=nb_read_frames",
-         "-of", "csv=p=0", str(path)],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        [
+            "ffprobe",
+            "-v",
+            "error",
+            "-count_frames",
+            "-select_streams",
+            "v:0",
+            "-show_entries",
+            "stream=nb_read_frames",
+            "-of",
+            "csv=p=0",
+            str(path),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     return int(said.stdout.split()[0].rstrip(","))  # a transport stream's is said for its program, too
 
 
@@ -150,10 +164,13 @@ def endless(place: Path, kind: str, output: str) -> Iterator[subprocess.Popen[st
 @pytest.mark.parametrize(
     ("kind", "output", "number"),
     [
-        ("camera", "o.mp4", signal.SIGINT), ("camera", "o.mkv", signal.SIGTERM),
-        ("file", "o.mp4", signal.SIGTERM), ("file", "o.mkv", signal.SIGINT), ("file", "o.ts", signal.SIGINT),
+        ("camera", "o.mp4", signal.SIGINT),
+        ("camera", "o.mkv", signal.SIGTERM),
+        ("file", "o.mp4", signal.SIGTERM),
+        ("file", "o.mkv", signal.SIGINT),
+        ("file", "o.ts", signal.SIGINT),
     ],
-)  # fmt: skip
+)
 def test_c13_a_signal_to_the_process_group_finishes_the_outputs(
     place: Path, kind: str, output: str, number: signal.Signals
 ) -> None:
@@ -307,9 +324,14 @@ def test_c41_a_writer_that_fails_in_the_middle_is_said_and_the_rest_is_finished(
     if suffix != ".mp4":
         args = ["run", "noise.mp4", *PROBE, "-o", f"out/noise{suffix}", "--jsonl", "lines.jsonl", "--report", "r.json"]
     process = subprocess.Popen(
-        [str(WATCHLINE), *args], env=environ(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)),
-    )  # fmt: skip
+        [str(WATCHLINE), *args],
+        env=environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)),
+    )
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     found = playable(place / f"out/noise{suffix}")

@@ -66,8 +66,10 @@ def probe(path: Path) -> dict[str, Any]:
     need("ffprobe")
     said = subprocess.run(
         ["ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_streams", "-of", "json", str(path)],
-        capture_output=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
     (stream,) = json.loads(said.stdout)["streams"]
     return {k: int(v) if str(v).isdigit() else v for k, v in stream.items()}
 
@@ -196,9 +198,13 @@ CODECS = {
     "ffv1": ("ffv1.mkv", []),
 }
 TAGS = {
-    "bt709": ("bt709", "bt709"), "bt601": ("smpte170m", "smpte170m"), "bt470bg": ("bt470bg", "bt470"),
-    "bt2020": ("bt2020nc", "bt2020"), "smpte240m": ("smpte240m", "smpte240m"), "fcc": ("fcc", "fcc"),
-}  # fmt: skip
+    "bt709": ("bt709", "bt709"),
+    "bt601": ("smpte170m", "smpte170m"),
+    "bt470bg": ("bt470bg", "bt470"),
+    "bt2020": ("bt2020nc", "bt2020"),
+    "smpte240m": ("smpte240m", "smpte240m"),
+    "fcc": ("fcc", "fcc"),
+}
 """The stream's tag, and the scaler's name, of each matrix."""
 COLOURS = [(codec, full, "bt709") for codec in CODECS for full in (True, False)]
 COLOURS += [("libx264", full, matrix) for matrix in TAGS if matrix != "bt709" for full in (True, False)]
@@ -211,10 +217,18 @@ def one_colour(folder: Path, codec: str, *, full: bool | None, matrix: str) -> P
     span = "pc" if full else "tv"
     tags = [] if full is None else ["-color_range", span, "-colorspace", tag]
     ffmpeg(
-        "-f", "lavfi", "-i", "color=c=0xC03020:s=64x64:r=25:d=0.2", "-vf",
-        f"format=gbrp,scale=out_range={span}:out_color_matrix={scaler},format=yuv420p", *tags, "-c:v", codec, *options,
+        "-f",
+        "lavfi",
+        "-i",
+        "color=c=0xC03020:s=64x64:r=25:d=0.2",
+        "-vf",
+        f"format=gbrp,scale=out_range={span}:out_color_matrix={scaler},format=yuv420p",
+        *tags,
+        "-c:v",
+        codec,
+        *options,
         folder / name,
-    )  # fmt: skip
+    )
     return folder / name
 
 
@@ -260,25 +274,55 @@ def test_c26_outside_of_the_drawing_the_output_is_the_input(matrix: str, tmp_pat
 # C27: pixel formats.
 
 FORMATS = [
-    *((f"{f}.mkv", "ffv1", f) for f in (
-        "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p12le", "yuv411p", "gray", "gray10le", "gray16le",
-        "gbrp", "gbrp10le", "rgb48le", "bgr0",
-    )),
-    ("hevc10.mp4", "libx265", "yuv420p10le"), ("hevc422.mkv", "libx265", "yuv422p10le"),
-    ("hevc12.mp4", "libx265", "yuv420p12le"), ("hevcrgb.mkv", "libx265", "gbrp"), ("hevcgray.mkv", "libx265", "gray"),
-    ("high10.mp4", "libx264", "yuv420p10le"), ("high444.mp4", "libx264", "yuv444p"), ("rgb.mp4", "libx264rgb", "rgb24"),
-    ("vp9.webm", "libvpx-vp9", "yuv420p10le"), ("vp9444.webm", "libvpx-vp9", "yuv444p"),
-    ("av1.mp4", "libaom-av1", "yuv420p10le"), ("prores.mov", "prores_ks", "yuv422p10le"),
-    ("mjpeg.avi", "mjpeg", "yuvj444p"), ("huff.avi", "huffyuv", "yuv422p"),
-    ("raw.avi", "rawvideo", "yuyv422"), ("raw.nut", "rawvideo", "nv12"), ("bgr.avi", "rawvideo", "bgr24"),
-    ("palette.avi", "rawvideo", "pal8"), ("mono.nut", "rawvideo", "monow"),
-    ("rgb15.nut", "rawvideo", "rgb555le"), ("rgb16.nut", "rawvideo", "rgb565le"),
-]  # fmt: skip
+    *(
+        (f"{f}.mkv", "ffv1", f)
+        for f in (
+            "yuv420p10le",
+            "yuv422p",
+            "yuv422p10le",
+            "yuv444p",
+            "yuv444p12le",
+            "yuv411p",
+            "gray",
+            "gray10le",
+            "gray16le",
+            "gbrp",
+            "gbrp10le",
+            "rgb48le",
+            "bgr0",
+        )
+    ),
+    ("hevc10.mp4", "libx265", "yuv420p10le"),
+    ("hevc422.mkv", "libx265", "yuv422p10le"),
+    ("hevc12.mp4", "libx265", "yuv420p12le"),
+    ("hevcrgb.mkv", "libx265", "gbrp"),
+    ("hevcgray.mkv", "libx265", "gray"),
+    ("high10.mp4", "libx264", "yuv420p10le"),
+    ("high444.mp4", "libx264", "yuv444p"),
+    ("rgb.mp4", "libx264rgb", "rgb24"),
+    ("vp9.webm", "libvpx-vp9", "yuv420p10le"),
+    ("vp9444.webm", "libvpx-vp9", "yuv444p"),
+    ("av1.mp4", "libaom-av1", "yuv420p10le"),
+    ("prores.mov", "prores_ks", "yuv422p10le"),
+    ("mjpeg.avi", "mjpeg", "yuvj444p"),
+    ("huff.avi", "huffyuv", "yuv422p"),
+    ("raw.avi", "rawvideo", "yuyv422"),
+    ("raw.nut", "rawvideo", "nv12"),
+    ("bgr.avi", "rawvideo", "bgr24"),
+    ("palette.avi", "rawvideo", "pal8"),
+    ("mono.nut", "rawvideo", "monow"),
+    ("rgb15.nut", "rawvideo", "rgb555le"),
+    ("rgb16.nut", "rawvideo", "rgb565le"),
+]
 BEST = {
-    "libx265": ["-x265-params", "log-level=none:qp=4", "-preset", "ultrafast"], "libx264": ["-qp", "4"],
-    "libx264rgb": ["-qp", "4"], "libvpx-vp9": ["-crf", "4", "-b:v", "0", "-cpu-used", "8"],
-    "libaom-av1": ["-crf", "4", "-cpu-used", "8"], "mjpeg": ["-q:v", "2"], "prores_ks": ["-qscale:v", "2"],
-}  # fmt: skip
+    "libx265": ["-x265-params", "log-level=none:qp=4", "-preset", "ultrafast"],
+    "libx264": ["-qp", "4"],
+    "libx264rgb": ["-qp", "4"],
+    "libvpx-vp9": ["-crf", "4", "-b:v", "0", "-cpu-used", "8"],
+    "libaom-av1": ["-crf", "4", "-cpu-used", "8"],
+    "mjpeg": ["-q:v", "2"],
+    "prores_ks": ["-qscale:v", "2"],
+}
 
 
 @pytest.mark.parametrize(("name", "codec", "pix_fmt"), FORMATS, ids=[f[0] for f in FORMATS])
@@ -321,9 +365,20 @@ def test_c27_the_label_is_that_of_the_8_bit_clip(place: Path) -> None:
     formats = ["yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "gbrp", "rgb48le", "gray", "gray10le"]
     for pix_fmt in formats:
         ffmpeg(
-            "-loop", 1, "-i", SAMPLES / "photos/squirrel_cls.jpg", "-frames:v", 3, "-vf", "scale=320:240", "-c:v", "ffv1",
-            "-pix_fmt", pix_fmt, f"{pix_fmt}.mkv",
-        )  # fmt: skip
+            "-loop",
+            1,
+            "-i",
+            SAMPLES / "photos/squirrel_cls.jpg",
+            "-frames:v",
+            3,
+            "-vf",
+            "scale=320:240",
+            "-c:v",
+            "ffv1",
+            "-pix_fmt",
+            pix_fmt,
+            f"{pix_fmt}.mkv",
+        )
     done = watchline("run", *(f"{f}.mkv" for f in formats), "--engine", "torch", "--no-show", "--jsonl", "-")
     assert done.code == 0, done.err
     best = {(line["stream"], line["labels"][0]["name"]) for line in done.lines}
@@ -438,8 +493,11 @@ def test_c64_transparent_is_white_and_every_frame_counts(name: str, codec: list[
             assert np.abs(seen[8:-8, 88:-8].astype(int) - RED).max() <= 6
     said = subprocess.run(
         ["ffprobe", "-v", "error", "-show_entries", "frame=pts_time", "-of", "csv=p=0", name],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     times = [float(line.split(",")[0]) for line in said.stdout.split()]
     assert len(captures) == len(times) >= 25
     assert [c.pts_s for c in captures] == pytest.approx([t - times[0] for t in times], abs=2e-3)

@@ -421,5 +421,3 @@ def test_c70_a_request_of_many_rides_in_several_batches() -> None:
         assert counts[7] == counts[-1]  # none larger than 32
         assert post(server.url, *form([])).status == 400
         assert post(server.url, b"", JPEG).status == 400
-
-

@@ -55,8 +55,19 @@ def num(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_c10_times_of_a_variable_rate_are_kept(suffix: str, tmp_path: Path) -> None:
     clip = tmp_path / f"vfr.{suffix}"
     codec = ["libvpx-vp9", "-deadline", "realtime", "-cpu-used", 8] if suffix == "webm" else ["libx264"]
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=320x240:r=30:d=4", "-vf", "select='if(lt(n,60),1,not(mod(n,5)))'",
-           "-fps_mode", "vfr", "-c:v", *codec, clip)  # fmt: skip
+    ffmpeg(
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=s=320x240:r=30:d=4",
+        "-vf",
+        "select='if(lt(n,60),1,not(mod(n,5)))'",
+        "-fps_mode",
+        "vfr",
+        "-c:v",
+        *codec,
+        clip,
+    )
     ran = run(clip, tmp_path / "out")
     assert ran.done.code == 0, ran.done.err
     wanted = [k / 30 for k in (*range(60), *range(60, 120, 5))]
@@ -203,8 +214,21 @@ def test_c57_a_transport_stream_over_udp(num: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    send = ["ffmpeg", "-v", "error", "-re", "-stream_loop", "-1", "-i", str(num), "-c", "copy", "-f", "mpegts",
-            f"udp://127.0.0.1:{port}?pkt_size=1316"]  # fmt: skip
+    send = [
+        "ffmpeg",
+        "-v",
+        "error",
+        "-re",
+        "-stream_loop",
+        "-1",
+        "-i",
+        str(num),
+        "-c",
+        "copy",
+        "-f",
+        "mpegts",
+        f"udp://127.0.0.1:{port}?pkt_size=1316",
+    ]
     sender = subprocess.Popen(send, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         ran = run(f"udp://127.0.0.1:{port}", tmp_path / "out", "--max-frames", "60", "--open-timeout", str(PATIENCE_S))

@@ -90,9 +90,15 @@ def _pictures(clip: Path, every: int) -> Iterator[Picture]:
 def _reference_rgb(picture: Picture) -> Image.Image:
     space = SCALER_SPACES[picture.matrix]
     rgb = VideoReformatter().reformat(
-        yuv_frame(picture), format="rgb24", interpolation=EXACT, threads=1, src_colorspace=space, dst_colorspace=space,
-        src_color_range=ColorRange.JPEG if picture.full_range else ColorRange.MPEG, dst_color_range=ColorRange.JPEG,
-    )  # fmt: skip
+        yuv_frame(picture),
+        format="rgb24",
+        interpolation=EXACT,
+        threads=1,
+        src_colorspace=space,
+        dst_colorspace=space,
+        src_color_range=ColorRange.JPEG if picture.full_range else ColorRange.MPEG,
+        dst_color_range=ColorRange.JPEG,
+    )
     return Image.fromarray(rgb.to_ndarray())
 
 
@@ -267,8 +273,9 @@ def test_samples_that_are_not_square_are_seen_as_they_are_shown() -> None:
 def test_samples_that_are_not_square_are_turned_with_the_picture(rotation: Any) -> None:
     """180 wide samples, each twice as wide as high, are as good as 360 square ones."""
     square = _ramp(360, 240, rotation=rotation)
-    wide = Picture(square.y[:, ::2].copy(), square.u[:, ::2].copy(), square.v[:, ::2].copy(), rotation=rotation,
-                   sample_aspect=Fraction(2))  # fmt: skip
+    wide = Picture(
+        square.y[:, ::2].copy(), square.u[:, ::2].copy(), square.v[:, ::2].copy(), rotation=rotation, sample_aspect=Fraction(2)
+    )
     a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
     preprocess = RgbPreprocess(SPEC, "crop")
     preprocess(square, a)

@@ -46,9 +46,14 @@ class House:
     """A pool of such engines, and what it told."""
 
     def __init__(
-        self, engine: Callable[[], Engine] = FaultyEngine, workers: int = 2, *, restarts: int = 5, shape: Profile = SHAPE,
+        self,
+        engine: Callable[[], Engine] = FaultyEngine,
+        workers: int = 2,
+        *,
+        restarts: int = 5,
+        shape: Profile = SHAPE,
         **scheduler: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.failed = threading.Event()
         self.batches: list[int] = []
         options = PredictorOptions(
@@ -201,10 +206,14 @@ def test_cameras_are_shared_out() -> None:
 @pytest.mark.parametrize(
     ("luma", "error"),
     [
-        (faults.NOTHING, EngineError), (faults.FEW, EngineError), (faults.MEMORY, MemoryError), (faults.EXIT, SystemExit),
-        (faults.CANCELLED, CancelledError), (faults.UNPICKLABLE, EngineError),
+        (faults.NOTHING, EngineError),
+        (faults.FEW, EngineError),
+        (faults.MEMORY, MemoryError),
+        (faults.EXIT, SystemExit),
+        (faults.CANCELLED, CancelledError),
+        (faults.UNPICKLABLE, EngineError),
     ],
-)  # fmt: skip
+)
 def test_what_the_engine_raises_over_there_is_raised_here_for_its_own_frame_only(luma: int, error: type[BaseException]) -> None:
     with House(workers=1) as house:
         house.pool.open_requests("http", capacity=10)

@@ -170,9 +170,11 @@ def test_labels_come_with_the_most_probable_first_and_the_batch_is_told() -> Non
     engine.answer = lambda logits: np.tile(np.log(np.arange(1, CLASSES + 1, dtype=np.float32)), (len(logits), 1))
     done: list[tuple[int, float]] = []
     predictor = AsyncBatchPredictor(
-        engine, ProbePreprocess(), replace(OPTIONS, names=tuple(f"n{k}" for k in range(CLASSES))),
+        engine,
+        ProbePreprocess(),
+        replace(OPTIONS, names=tuple(f"n{k}" for k in range(CLASSES))),
         events=PredictorEvents(lambda n, s: done.append((n, s))),
-    )  # fmt: skip
+    )
     with predictor:
         predictor.open("a", live=False)
         (future,) = _submit(predictor, [5])
@@ -198,11 +200,15 @@ def _refuse(bad: int, error: BaseException) -> Callable[[Sequence[int]], None]:
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("bad colour"), MemoryError("full"), CancelledError("engine"), asyncio.CancelledError("engine"),
-        SystemExit(3), GeneratorExit(),
+        RuntimeError("bad colour"),
+        MemoryError("full"),
+        CancelledError("engine"),
+        asyncio.CancelledError("engine"),
+        SystemExit(3),
+        GeneratorExit(),
     ],
     ids=lambda e: f"{type(e).__module__}.{type(e).__name__}",
-)  # fmt: skip
+)
 def test_a_frame_that_the_engine_refuses_fails_alone(where: str, error: BaseException) -> None:
     engine = LateEngine()
     setattr(engine, where, _refuse(66, error))

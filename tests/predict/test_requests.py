@@ -526,9 +526,7 @@ def _answer_or_error(future: Future[Prediction]) -> str:
 def test_c30_bursts_of_the_batch_and_one_more_100_000_requests_all_answered() -> None:
     """Gaps without sleeping: go on, wait for the first answer of the burst, or for its last."""
     chance = random.Random(30)
-    predictor = AsyncBatchPredictor(
-        LateEngine(), ProbePreprocess(), replace(OPTIONS, profile=profile(1e-5, 1e-6, 8))
-    )  # fmt: skip
+    predictor = AsyncBatchPredictor(LateEngine(), ProbePreprocess(), replace(OPTIONS, profile=profile(1e-5, 1e-6, 8)))
     predictor.engine.batches = _Count()  # type: ignore[attr-defined]
     wrong = done = 0
     with predictor:
@@ -578,9 +576,10 @@ def test_c30_a_lost_wake_up_would_leave_the_last_of_a_burst_waiting(capacity: in
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("bad"), MemoryError(), CancelledError(), None, np.zeros((1, 3)), np.zeros((99, CLASSES))],
+    "error",
+    [RuntimeError("bad"), MemoryError(), CancelledError(), None, np.zeros((1, 3)), np.zeros((99, CLASSES))],
     ids=["RuntimeError", "MemoryError", "CancelledError", "None", "few", "many"],
-)  # fmt: skip
+)
 def test_c30_what_the_engine_does_to_a_colour_harms_no_other_request_and_not_the_next(error: Any) -> None:
     gate, engine = Held(), LateEngine()
     engine.gate = gate
@@ -612,9 +611,7 @@ def test_c30_cancelled_expired_refused_and_answered_add_up() -> None:
     gate, engine = Held(), LateEngine()
     engine.gate = gate
     clock = ManualClock(1000.0)
-    predictor = AsyncBatchPredictor(
-        engine, ProbePreprocess(), replace(OPTIONS, profile=profile(0.001, 1e-5, 8)), clock=clock
-    )  # fmt: skip
+    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), replace(OPTIONS, profile=profile(0.001, 1e-5, 8)), clock=clock)
     with predictor:
         predictor.open_requests("http", capacity=50)
         running = predictor.submit(coloured("http", 0, 1, 0.0))

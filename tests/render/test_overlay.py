@@ -159,18 +159,33 @@ def test_the_header_of_a_live_stream_shows_clock_and_age() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "0:00:00.000"), (12.345, "0:00:12.345"), (3599.9996, "1:00:00.000"), (360_000, "100:00:00.000"),
-     (-1.5, "-0:00:01.500"), (-0.0001, "0:00:00.000")],
-)  # fmt: skip
+    [
+        (0, "0:00:00.000"),
+        (12.345, "0:00:12.345"),
+        (3599.9996, "1:00:00.000"),
+        (360_000, "100:00:00.000"),
+        (-1.5, "-0:00:01.500"),
+        (-0.0001, "0:00:00.000"),
+    ],
+)
 def test_media_time(seconds: float, shown: str) -> None:
     assert media_time(seconds) == shown
 
 
 @pytest.mark.parametrize(
     ("p", "shown"),
-    [(0.0, "0%"), (0.004, "<1%"), (0.0099, "<1%"), (0.884, "88%"), (1.0, "100%"), (1.5, "100%"), (-1, "0%"),
-     (float("nan"), "-"), (float("inf"), "-")],
-)  # fmt: skip
+    [
+        (0.0, "0%"),
+        (0.004, "<1%"),
+        (0.0099, "<1%"),
+        (0.884, "88%"),
+        (1.0, "100%"),
+        (1.5, "100%"),
+        (-1, "0%"),
+        (float("nan"), "-"),
+        (float("inf"), "-"),
+    ],
+)
 def test_percent(p: float, shown: str) -> None:
     assert percent(p) == shown
 
@@ -224,10 +239,14 @@ def test_colour_under_the_panel_is_muted() -> None:
 
 @pytest.mark.parametrize(
     ("rgb", "matrix", "full_range", "yuv"),
-    [((255, 255, 255), "bt709", False, (235, 128, 128)), ((0, 0, 0), "bt601", False, (16, 128, 128)),
-     ((255, 0, 0), "bt601", False, (81, 90, 240)), ((0, 0, 255), "bt709", False, (32, 240, 118)),
-     ((255, 255, 255), "bt2020", True, (255, 128, 128))],
-)  # fmt: skip
+    [
+        ((255, 255, 255), "bt709", False, (235, 128, 128)),
+        ((0, 0, 0), "bt601", False, (16, 128, 128)),
+        ((255, 0, 0), "bt601", False, (81, 90, 240)),
+        ((0, 0, 255), "bt709", False, (32, 240, 118)),
+        ((255, 255, 255), "bt2020", True, (255, 128, 128)),
+    ],
+)
 def test_colours(rgb: tuple[int, int, int], matrix: str, full_range: bool, yuv: tuple[int, int, int]) -> None:
     assert to_yuv(rgb, matrix, full_range) == yuv  # type: ignore[arg-type]
 

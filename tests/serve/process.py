@@ -27,9 +27,14 @@ class Process:
         self.url = ""
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.popen = subprocess.Popen(
-            [*before, *COMMAND, *flags], text=True, process_group=0, env={**environ(), **(env or {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [*before, *COMMAND, *flags],
+            text=True,
+            process_group=0,
+            env={**environ(), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         self._thread = threading.Thread(target=self._read, name="serve's log")
         self._thread.start()
 

@@ -105,9 +105,10 @@ def test_a_port_that_is_taken() -> None:
         port = taken.getsockname()[1]
         done = watchline("serve", "--port", str(port), "--model", "probe")
     assert (done.code, done.err) == (
-        2, f"watchline: cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --port, 0 takes a "
+        2,
+        f"watchline: cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --port, 0 takes a "
         "free one\n",
-    )  # fmt: skip
+    )
 
 
 def test_a_listener_closes_with_its_service() -> None:

@@ -143,9 +143,11 @@ def test_the_default_model_is_ready_with_two_workers() -> None:
 def test_it_talks_to_nobody_whatever_the_environment_asks_for() -> None:
     """FastAPI would send what it sees to the collector that these variables name."""
     env = environ(
-        FASTAPI_OTEL_AUTO_CONFIGURE="true", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318",
-        OTEL_TRACES_EXPORTER="otlp", OTEL_METRICS_EXPORTER="otlp",
-    )  # fmt: skip
+        FASTAPI_OTEL_AUTO_CONFIGURE="true",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318",
+        OTEL_TRACES_EXPORTER="otlp",
+        OTEL_METRICS_EXPORTER="otlp",
+    )
     code = """
 import subprocess, sys, signal, urllib.request
 process = subprocess.Popen(sys.argv[1:], stderr=subprocess.PIPE, text=True)

@@ -100,9 +100,11 @@ def test_many_in_their_order_each_with_its_own_failure(url: str) -> None:
     assert [k["file"] for k in results] == [name for name, _ in files]
     assert [k["labels"][0]["id"] for k in results if "labels" in k] == [v for v in levels if v != 45]
     assert results[4] == {
-        "file": "bad.jpg", "status": 400, "error": "undecodable",
+        "file": "bad.jpg",
+        "status": 400,
+        "error": "undecodable",
         "message": "no picture of a known kind: JPEG, PNG, WebP or GIF",
-    }  # fmt: skip
+    }
 
 
 def test_many_bad_ones(url: str) -> None:
@@ -420,10 +422,13 @@ def test_the_documentation_says_what_is_answered(url: str) -> None:
     assert said == {"200", "400", "401", "413", "415", "422", "500", "503", "504"}
     parts = schema["components"]["schemas"]
     real = {
-        "Answer": post(url, grey(5)).json, "Model": get(url, "/v1/model").json, "State": get(url, "/ready").json,
-        "HealthReport": get(url, "/v1/health-report").json, "Failure": post(url, b"x").json,
+        "Answer": post(url, grey(5)).json,
+        "Model": get(url, "/v1/model").json,
+        "State": get(url, "/ready").json,
+        "HealthReport": get(url, "/v1/health-report").json,
+        "Failure": post(url, b"x").json,
         "Answers": post(url, *form({"a": grey(5)})).json,
-    }  # fmt: skip
+    }
     for name, answer in real.items():
         assert set(answer) == set(parts[name]["properties"]), name
         example = parts[name]["examples"][0]

@@ -57,9 +57,17 @@ class ClockCamera(ServerProcess):
         self._folder = tempfile.TemporaryDirectory()
         self._record = Path(self._folder.name) / "log"
         order = {
-            "count": count, "codec": codec, "size": size, "rate": rate, "key_every": key_every, "always_on": always_on,
-            "drop": drop, "drop_from": dropping.start, "drop_to": dropping.stop, "log": str(self._record),
-        }  # fmt: skip
+            "count": count,
+            "codec": codec,
+            "size": size,
+            "rate": rate,
+            "key_every": key_every,
+            "always_on": always_on,
+            "drop": drop,
+            "drop_from": dropping.start,
+            "drop_to": dropping.stop,
+            "log": str(self._record),
+        }
         super().__init__("clockcam.py", order)
 
     def __exit__(self, *_: object) -> None:

@@ -277,9 +277,14 @@ class HttpFiles(_HttpPeer):
     handler = _Files
 
     def __init__(
-        self, folder: Path, *, answers: Mapping[str, int] | None = None, moved: Mapping[str, str] | None = None,
-        user: str | None = None, password: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        *,
+        answers: Mapping[str, int] | None = None,
+        moved: Mapping[str, str] | None = None,
+        user: str | None = None,
+        password: str = "",
+    ) -> None:
         super().__init__()
         self.folder = folder
         self.answers = dict(answers or {})

@@ -78,9 +78,11 @@ class TestRtsp:
 
     def test_b_frames_sound_hevc_and_a_pattern(self, clips: Path) -> None:
         mounts = {
-            "b": clips / "b.mkv", "mute": Play(clips / "b.mkv", sound=False), "hevc": clips / "hevc.mp4",
+            "b": clips / "b.mkv",
+            "mute": Play(clips / "b.mkv", sound=False),
+            "hevc": clips / "hevc.mp4",
             "pattern": PatternSpec(),
-        }  # fmt: skip
+        }
         with RtspServer(mounts) as server:
             for name, frames in (("b", 60), ("mute", 15), ("hevc", 15)):
                 assert runs(watch(server.url(name), frames)), name

@@ -33,9 +33,12 @@ def planes(number: int) -> Planes:
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_survives_a_poor_encoder(tmp_path: Path, codec: str) -> None:
     path = write(
-        tmp_path / "stamps.mkv", map(planes, NUMBERS), size=SIZE, codec=codec,
+        tmp_path / "stamps.mkv",
+        map(planes, NUMBERS),
+        size=SIZE,
+        codec=codec,
         options={"crf": "40", "preset": "ultrafast"} | ({"x265-params": "log-level=none"} if codec == "libx265" else {}),
-    )  # fmt: skip
+    )
     with av.open(str(path)) as container:
         found = [read_stamp(strip_of(frame.to_ndarray()[: frame.height])) for frame in container.decode(video=0)]
     assert found == NUMBERS

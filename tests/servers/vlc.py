@@ -41,9 +41,15 @@ class Vlc:
         who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         command = ["vlc", "-I", "dummy", "-vv", "--no-audio", clip, "vlc://quit", "--sout", f"#rtp{{sdp={self.url}}}"]
         self._child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-            env={**os.environ, "HOME": self._folder.name}, **who,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "HOME": self._folder.name},
+            **who,
+        )
         self._reader = threading.Thread(target=self._read, name="vlc")
         self._reader.start()
         if not self._listens.wait(START_S):

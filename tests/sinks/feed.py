@@ -34,9 +34,7 @@ def noise(number: int, size: tuple[int, int] = (160, 120)) -> Picture:
     return Picture(*(rng.integers(16, 236, shape, dtype=np.uint8) for shape in shapes))
 
 
-def frame(
-    number: int, pts_s: Fraction | float | None, info: StreamInfo, session: int = 0, arrived_s: float = 0
-) -> Frame:
+def frame(number: int, pts_s: Fraction | float | None, info: StreamInfo, session: int = 0, arrived_s: float = 0) -> Frame:
     """A frame whose own picture does not matter: sinks are given the annotated one."""
     time_s = None if pts_s is None else float(pts_s)
     return Frame("door", session, number, picture(0), time_s, info, Trace(arrived_s, arrived_s))

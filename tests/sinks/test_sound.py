@@ -29,9 +29,7 @@ from tests.sinks.feed import frame, numbers, packets, picture, play, replay, tim
 ROOT = Path(__file__).parents[2]
 
 
-def remuxed(
-    source: Path, path: Path, shift: dict[str, Fraction] | None = None, skip: dict[str, int] | None = None
-) -> Path:
+def remuxed(source: Path, path: Path, shift: dict[str, Fraction] | None = None, skip: dict[str, int] | None = None) -> Path:
     """The same packets in another container, each kind later by `shift` seconds, without its first `skip` packets."""
     with av.open(str(source)) as old, av.open(str(path), "w") as new:
         streams = {s: new.add_stream_from_template(s, opaque=True) for s in old.streams}

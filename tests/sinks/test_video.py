@@ -203,9 +203,20 @@ def test_another_size_is_fitted_and_said_once(tmp_path: Path, caplog: pytest.Log
 
 
 NAMES = (
-    "a b.mp4", "тест 猫.mp4", "x:8:00.mp4", "n%03d.mp4", "-dash.mp4", "it's;$(id).mp4", 'a"b.mkv', "n%03d.ts",
-    "\udcff.mp4", "file:x.mov", "[a]*?.mp4", "ä" * 123 + ".mp4", "UP.MP4",
-)  # fmt: skip
+    "a b.mp4",
+    "тест 猫.mp4",
+    "x:8:00.mp4",
+    "n%03d.mp4",
+    "-dash.mp4",
+    "it's;$(id).mp4",
+    'a"b.mkv',
+    "n%03d.ts",
+    "\udcff.mp4",
+    "file:x.mov",
+    "[a]*?.mp4",
+    "ä" * 123 + ".mp4",
+    "UP.MP4",
+)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
@@ -305,12 +316,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize(
     ("suffix", "live", "rate", "bframes", "threads"),
     [
-        (".mp4", False, 25, 0, 1), (".mp4", True, 25, 0, 1), (".mp4", False, 25, 2, 1), (".mp4", True, 1, 0, 1),
-        (".mov", False, 10, 0, 1), (".mkv", True, 25, 0, 1), (".mkv", False, 5, 0, 1), (".mkv", True, 1, 0, 1),
+        (".mp4", False, 25, 0, 1),
+        (".mp4", True, 25, 0, 1),
+        (".mp4", False, 25, 2, 1),
+        (".mp4", True, 1, 0, 1),
+        (".mov", False, 10, 0, 1),
+        (".mkv", True, 25, 0, 1),
+        (".mkv", False, 5, 0, 1),
+        (".mkv", True, 1, 0, 1),
         (".ts", True, 25, 0, 1),
-        (".mp4", False, 1, 0, 4), (".mkv", False, 2, 0, 4), (".mp4", False, 5, 0, 16), (".mp4", False, 25, 0, 16),
+        (".mp4", False, 1, 0, 4),
+        (".mkv", False, 2, 0, 4),
+        (".mp4", False, 5, 0, 16),
+        (".mp4", False, 25, 0, 16),
     ],
-)  # fmt: skip
+)
 def test_sigkill_costs_two_seconds_at_most(
     tmp_path: Path, suffix: str, live: bool, rate: int, bframes: int, threads: int
 ) -> None:
@@ -441,10 +461,16 @@ def test_check_refuses_what_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "folder.mp4").mkdir()
     os.mkfifo(tmp_path / "pipe.mp4")
     refused = {
-        "o": "without ending", "o.txt": "'.txt'.*[.]mp4", "o.webm": "'.webm'", "o.avi": "'.avi'",
-        "no/o.mp4": "No such file", "folder.mp4": "it is a folder", "pipe.mp4": "not a regular file",
-        "x" * 300 + ".mp4": "too long", "\0.mp4": "null",
-    }  # fmt: skip
+        "o": "without ending",
+        "o.txt": "'.txt'.*[.]mp4",
+        "o.webm": "'.webm'",
+        "o.avi": "'.avi'",
+        "no/o.mp4": "No such file",
+        "folder.mp4": "it is a folder",
+        "pipe.mp4": "not a regular file",
+        "x" * 300 + ".mp4": "too long",
+        "\0.mp4": "null",
+    }
     for name, why in refused.items():
         with pytest.raises(UsageError, match=why) as caught:
             check_video_path(tmp_path / name)

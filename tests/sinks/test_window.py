@@ -34,9 +34,17 @@ def play(scenario: str, environ: Environ) -> str:
 @pytest.mark.parametrize(
     "scenario",
     [
-        "keys", "close_button", "newest_wins", "brightness", "two_streams", "sizes", "twice", "share", "other_thread",
+        "keys",
+        "close_button",
+        "newest_wins",
+        "brightness",
+        "two_streams",
+        "sizes",
+        "twice",
+        "share",
+        "other_thread",
     ],
-)  # fmt: skip
+)
 def test_window(display: Environ, scenario: str) -> None:
     play(scenario, display)
 

@@ -120,10 +120,16 @@ def resize(title: str, width: int, height: int) -> None:
 
 class _ClientMessage(ctypes.Structure):
     _fields_ = (
-        ("type", ctypes.c_int), ("serial", ctypes.c_ulong), ("send_event", ctypes.c_int), ("display", ctypes.c_void_p),
-        ("window", ctypes.c_ulong), ("message_type", ctypes.c_ulong), ("format", ctypes.c_int),
-        ("data", ctypes.c_long * 5), ("pad", ctypes.c_long * 24),
-    )  # fmt: skip
+        ("type", ctypes.c_int),
+        ("serial", ctypes.c_ulong),
+        ("send_event", ctypes.c_int),
+        ("display", ctypes.c_void_p),
+        ("window", ctypes.c_ulong),
+        ("message_type", ctypes.c_ulong),
+        ("format", ctypes.c_int),
+        ("data", ctypes.c_long * 5),
+        ("pad", ctypes.c_long * 24),
+    )
 
 
 def press_close(title: str) -> None:

@@ -51,9 +51,7 @@ def soak(length_s: float, *, every_s: float, seed: int, folder: Path, tell: Call
     """
     clip, other = (numbered(folder / f"{w}x{h}.mp4", size=(w, h), sound=True) for w, h in SIZES)
     with ExitStack() as stack:
-        cameras = [
-            stack.enter_context(RtspServer({MOUNT: Play(clip, other=other, always_on=True)})) for _ in range(CAMERAS)
-        ]
+        cameras = [stack.enter_context(RtspServer({MOUNT: Play(clip, other=other, always_on=True)})) for _ in range(CAMERAS)]
         command = stack.enter_context(_Command(folder, [camera.url(MOUNT) for camera in cameras]))
         command.until_seen()
         _show_sizes(cameras)
@@ -98,8 +96,11 @@ class _Command:
         with self.said.open("w", encoding="utf-8") as said:
             self.process = subprocess.Popen(
                 [str(WATCHLINE), "run", "--config", str(self._config), "--no-show", *outputs],
-                env=environ(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
-            )  # fmt: skip
+                env=environ(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -122,10 +122,8 @@ BROKEN: dict[str, tuple[str, Record]] = {
     "killed": ("exit code", replace(GOOD, code=None, ended_in_s=10.0)),
     "a slow end": ("exit code", replace(GOOD, ended_in_s=3.5)),
     "a traceback": ("exit code", replace(GOOD, said="Traceback (most recent call last):")),
-    "memory grows": (
-        "memory", replace(GOOD, samples=[replace(s, rss_mb=100 + (s.at_s - START_S) / 55) for s in GOOD.samples])
-    ),
-}  # fmt: skip
+    "memory grows": ("memory", replace(GOOD, samples=[replace(s, rss_mb=100 + (s.at_s - START_S) / 55) for s in GOOD.samples])),
+}
 
 
 class TestPromises:

@@ -254,8 +254,10 @@ class Transmitter:
                         _answer(client)
                     child = subprocess.Popen(
                         [*command, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "pipe:1"],
-                        stdout=client, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    )  # fmt: skip
+                        stdout=client,
+                        stdin=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
                 self._children.append(child)
 
 

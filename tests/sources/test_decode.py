@@ -254,9 +254,11 @@ def test_b_frames(at: int, tmp_path: Path) -> None:
 
 def test_an_open_group(tmp_path: Path) -> None:
     good = Scene.make(
-        tmp_path / "open.mkv", codec="libx265", b_frames=2,
+        tmp_path / "open.mkv",
+        codec="libx265",
+        b_frames=2,
         options={"x265-params": "log-level=none:open-gop=1:keyint=10:min-keyint=10:scenecut=0:bframes=2:b-adapt=0"},
-    )  # fmt: skip
+    )
     clean = everything(FileSource(good))
     assert len(clean) == 50
     captures = everything(FileSource(_damaged(good, tmp_path / "bad.mkv", _zeroed(14))))
@@ -272,9 +274,12 @@ def test_joining_in_the_middle_of_a_group(scene: Path, clean: list[Capture], tmp
 
 def test_intra_refresh_is_clean_again_one_refresh_after_the_damage(tmp_path: Path) -> None:
     good = numbered(
-        tmp_path / "refresh.mkv", frames=REFRESH + 60, gop=10_000, step=1,
+        tmp_path / "refresh.mkv",
+        frames=REFRESH + 60,
+        gop=10_000,
+        step=1,
         options={"x264-params": "intra-refresh=1:keyint=30", "preset": "ultrafast"},
-    )  # fmt: skip
+    )
     captures = everything(FileSource(_damaged(good, tmp_path / "bad.mkv", _zeroed(20))))
     corrupt = {round(25 * (c.pts_s or 0)) for c in captures if c.corrupt}
     assert corrupt
@@ -328,8 +333,17 @@ def _decode(path: Path, **how: Any) -> Iterator[Capture]:
 def test_sound_before_the_picture_loses_no_frame(tmp_path: Path) -> None:
     """The packet that empties the decoder must reach it also if the video is not the first stream."""
     swapped = tmp_path / "swapped.mp4"
-    ffmpeg("-i", numbered(tmp_path / "b.mp4", frames=50, b_frames=2, sound=True), "-map", "0:a", "-map", "0:v",
-           "-c", "copy", swapped)  # fmt: skip
+    ffmpeg(
+        "-i",
+        numbered(tmp_path / "b.mp4", frames=50, b_frames=2, sound=True),
+        "-map",
+        "0:a",
+        "-map",
+        "0:v",
+        "-c",
+        "copy",
+        swapped,
+    )
     captures = everything(FileSource(swapped))
     assert numbers(captures) == list(range(50))
     assert not any(c.corrupt for c in captures)

@@ -71,10 +71,16 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("kind", "why"),
         [
-            ("missing", "No such file"), ("empty", ""), ("text", ""), ("folder", "director"), ("no moov", "moov"),
-            ("no frames", ""), ("sound", "no video stream"), ("noise", ""),
+            ("missing", "No such file"),
+            ("empty", ""),
+            ("text", ""),
+            ("folder", "director"),
+            ("no moov", "moov"),
+            ("no frames", ""),
+            ("sound", "no video stream"),
+            ("noise", ""),
         ],
-    )  # fmt: skip
+    )
     def test_that_are_no_video(self, kind: str, why: str, tmp_path: Path) -> None:
         path = self._make(kind, tmp_path)
         error = _refused(FileSource(path, limits=QUICK))

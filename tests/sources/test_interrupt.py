@@ -191,8 +191,25 @@ class TestSoundOnly:
 
     def test_is_given_up_after_the_limit(self, clips: Path) -> None:
         clip = clips / "sound.mkv"
-        ffmpeg("-t", 1.2, "-i", clips / "num.mp4", "-f", "lavfi", "-i", "sine=d=30", "-map", "0:v", "-map", "1:a",
-               "-c:v", "copy", "-c:a", "aac", clip)  # fmt: skip
+        ffmpeg(
+            "-t",
+            1.2,
+            "-i",
+            clips / "num.mp4",
+            "-f",
+            "lavfi",
+            "-i",
+            "sine=d=30",
+            "-map",
+            "0:v",
+            "-map",
+            "1:a",
+            "-c:v",
+            "copy",
+            "-c:a",
+            "aac",
+            clip,
+        )
         limits = Limits(5, 0.8)
         at_once = ("-map", "0", "-max_interleave_delta", "1")
         with Transmitter(clip, *at_once) as camera, Player(NetworkSource(camera.url, live=True, limits=limits)) as player:

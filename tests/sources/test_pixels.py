@@ -24,9 +24,23 @@ def _first(path: Path) -> Picture:
 
 
 FORMATS = [
-    "yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p12le", "gray", "gray10le", "gbrp",
-    "gbrp10le", "rgb24", "rgb48le", "bgr0", "nv12", "yuyv422", "uyvy422",
-]  # fmt: skip
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "yuv420p10le",
+    "yuv422p10le",
+    "yuv444p12le",
+    "gray",
+    "gray10le",
+    "gbrp",
+    "gbrp10le",
+    "rgb24",
+    "rgb48le",
+    "bgr0",
+    "nv12",
+    "yuyv422",
+    "uyvy422",
+]
 PACKED = ("nv12", "yuyv422", "uyvy422", "rgb24", "rgb48le")
 
 
@@ -85,10 +99,22 @@ def test_range_and_matrix_as_they_are_tagged(full: bool, matrix: str, tmp_path: 
     scaler = {"bt601": "smpte170m", "bt2020": "bt2020"}.get(matrix, matrix)
     span = "pc" if full else "tv"
     ffmpeg(
-        "-f", "lavfi", "-i", "color=c=0xC03020:s=64x64:r=25:d=0.2", "-vf",
-        f"format=gbrp,scale=out_range={span}:out_color_matrix={scaler},format=yuv420p", "-color_range", span,
-        "-colorspace", tag, "-c:v", "libx264", "-qp", "1", clip,
-    )  # fmt: skip
+        "-f",
+        "lavfi",
+        "-i",
+        "color=c=0xC03020:s=64x64:r=25:d=0.2",
+        "-vf",
+        f"format=gbrp,scale=out_range={span}:out_color_matrix={scaler},format=yuv420p",
+        "-color_range",
+        span,
+        "-colorspace",
+        tag,
+        "-c:v",
+        "libx264",
+        "-qp",
+        "1",
+        clip,
+    )
     picture = _first(clip)
     assert (picture.full_range, picture.matrix) == (full, matrix)
     assert np.abs(rgb(picture).astype(int) - (192, 48, 32)).max() <= 3

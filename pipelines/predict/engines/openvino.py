@@ -68,10 +68,7 @@ class OpenVinoEngine:
         rows = self._padded(max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
         self.classes = self._compiled.output(0).partial_shape[-1].get_length()
-        return [
-            OpenVinoSlot(np.zeros((rows, *shape), np.uint8), self._compiled.create_infer_request())
-            for _ in range(slots)
-        ]
+        return [OpenVinoSlot(np.zeros((rows, *shape), np.uint8), self._compiled.create_infer_request()) for _ in range(slots)]
 
     def _properties(self) -> dict[str, Any]:
         # With one stream over all threads a batch ends as early as it can. Threads of a stream wait for each other after

@@ -98,9 +98,11 @@ class WorkerEngine:
                 raise EngineLost("its worker was not started")
             # What a library prints there must not come between the program's results.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], pass_fds=(theirs.fileno(), memory),
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+                [sys.executable, "-c", code],
+                pass_fds=(theirs.fileno(), memory),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
         theirs.close()
 
     def start(self, slot: WorkerSlot, n: int) -> None:

@@ -48,9 +48,19 @@ class OpenUnit:
     """An access unit that packets are being put into. Bounded: what grows beyond is damaged, and freed."""
 
     __slots__ = (
-        "arrived_s", "damaged", "full", "gap_before", "key", "leading",
-        "nals", "recovery", "restarted", "size", "sliced", "timestamp",
-    )  # fmt: skip
+        "arrived_s",
+        "damaged",
+        "full",
+        "gap_before",
+        "key",
+        "leading",
+        "nals",
+        "recovery",
+        "restarted",
+        "size",
+        "sliced",
+        "timestamp",
+    )
 
     def __init__(self, timestamp: int, *, gap_before: bool = False, restarted: bool = False) -> None:
         self.timestamp = timestamp

@@ -72,9 +72,15 @@ class FfmpegRtsp:
                 return lost
 
             yield from decoded(
-                demuxed(container), stream, stop=stop, watch=watch, info=info, gaps=gaps,
-                timeline=Timeline(info, leaps=False), silence_s=limits.read_s,
-            )  # fmt: skip
+                demuxed(container),
+                stream,
+                stop=stop,
+                watch=watch,
+                info=info,
+                gaps=gaps,
+                timeline=Timeline(info, leaps=False),
+                silence_s=limits.read_s,
+            )
         if not stop.is_set():
             raise SourceError(f"{shown(self._url)}: the camera ended the stream")
 

@@ -68,9 +68,14 @@ class NativeRtsp:
     def _session(self, stop: threading.Event, watch: Watch, *, all_tracks: bool) -> Iterator[Capture]:
         options = self._options
         with RtspClient(
-            self._url, transport=options.transport, stop=stop, limits=options.limits,
-            verify_tls=options.tls_verify, clock=self._clock, all_tracks=all_tracks,
-        ) as client:  # fmt: skip
+            self._url,
+            transport=options.transport,
+            stop=stop,
+            limits=options.limits,
+            verify_tls=options.tls_verify,
+            clock=self._clock,
+            all_tracks=all_tracks,
+        ) as client:
             alone = not all_tracks and bool(client.track.other_tracks)
             yield from _Reader(client, shown(self._url), options, watch, self._clock, alone=alone).captures(stop)
 

@@ -167,10 +167,15 @@ def _track(session: _Section, section: _Section, media: list[_Section], aggregat
         raise Unsupported("the camera sends NAL units out of order (sprop-max-don-diff is not 0)")
     others = [other for other in media if other is not section and other.head.upper().split()[2:3] and other.first("control")]
     return Track(
-        codec, payload_type, clock_rate, join_control(aggregate, section.first("control")), aggregate,
-        _parameter_sets(codec, values), _rate(section.first("framerate") or session.first("framerate")),
+        codec,
+        payload_type,
+        clock_rate,
+        join_control(aggregate, section.first("control")),
+        aggregate,
+        _parameter_sets(codec, values),
+        _rate(section.first("framerate") or session.first("framerate")),
         tuple(join_control(aggregate, other.first("control")) for other in others[:MAX_TRACKS]),
-    )  # fmt: skip
+    )
 
 
 def _refuse_multicast(connection: str) -> None:

@@ -39,9 +39,13 @@ def agreed(response: Response) -> Setup:
         fields.setdefault(name.strip().lower(), value.strip().strip('"'))
     channels, ports = _pair(fields.get("interleaved", ""), 255), _pair(fields.get("server_port", ""), 65535)
     return Setup(
-        session.strip(), _timeout_s(rest), channels, ports if ports and min(ports) > 0 else None,
-        fields.get("source", ""), "multicast" in fields,
-    )  # fmt: skip
+        session.strip(),
+        _timeout_s(rest),
+        channels,
+        ports if ports and min(ports) > 0 else None,
+        fields.get("source", ""),
+        "multicast" in fields,
+    )
 
 
 def _pair(text: str, most: int) -> tuple[int, int] | None:

@@ -30,8 +30,12 @@ def first(given: Given) -> list[Figures]:
     whole, wait, age = zip(*found[1:], strict=True)
     return [
         {
-            "starts": len(whole), "p50": quantile(whole, 0.5), "max": quantile(whole, 1),
-            "its key picture taken p50": quantile(wait, 0.5), "its key picture taken max": quantile(wait, 1),
-            "its age p50": quantile(age, 0.5), "its age max": quantile(age, 1),
+            "starts": len(whole),
+            "p50": quantile(whole, 0.5),
+            "max": quantile(whole, 1),
+            "its key picture taken p50": quantile(wait, 0.5),
+            "its key picture taken max": quantile(wait, 1),
+            "its age p50": quantile(age, 0.5),
+            "its age max": quantile(age, 1),
         }
-    ]  # fmt: skip
+    ]

@@ -73,14 +73,17 @@ def _figures(name: str, codec: Codec, given: Given) -> Figures:
     return {
         "reader": name if name != GSTREAMER else f"{GSTREAMER}, {_decoder(codec)}",
         "codec": codec,
-        "p50": quantile(ages, 0.5), "p99": quantile(ages, 0.99), "max": quantile(ages, 1),
-        "after encoder p50": quantile(after, 0.5), "after encoder p99": quantile(after, 0.99),
+        "p50": quantile(ages, 0.5),
+        "p99": quantile(ages, 0.99),
+        "max": quantile(ages, 1),
+        "after encoder p50": quantile(after, 0.5),
+        "after encoder p99": quantile(after, 0.99),
         "encoder p50": quantile([ms for seen in runs for ms in seen.encoder_ms], 0.5),
         "CPU a frame": mean([seen.cpu_ms for seen in runs if seen.cpu_ms is not None]),
         "frames": len(ages),
         "unread": sum(seen.unread for seen in runs),
         "camera late p99": quantile([ms for seen in runs for ms in seen.late_ms], 0.99),
-    }  # fmt: skip
+    }
 
 
 @cache

@@ -97,13 +97,20 @@ def _figures(count: int, video: bool, ages: _Ages) -> Figures:
     network = [ms - encoder for ms, encoder in zip(before, ages.encoder_ms, strict=True)]
     return {
         "cameras": f"{count}, {'with videos' if video else 'no video'}",
-        "p50": quantile(ages.total_ms, 0.5), "p99": quantile(ages.total_ms, 0.99), "max": quantile(ages.total_ms, 1),
+        "p50": quantile(ages.total_ms, 0.5),
+        "p99": quantile(ages.total_ms, 0.99),
+        "max": quantile(ages.total_ms, 1),
         "goodput": round(sum(ms <= BUDGET_MS for ms in ages.total_ms) / ages.pictures, 4) if ages.pictures else None,
-        "pictures": ages.pictures, "not shown": ages.pictures - len(ages.total_ms),
-        "own p50": quantile(ages.own_ms, 0.5), "own p99": quantile(ages.own_ms, 0.99),
-        "before p5": quantile(before, 0.05), "before p50": quantile(before, 0.5), "before p95": quantile(before, 0.95),
-        "spread": _spread(before), "spread after encoder": _spread(network),
-    }  # fmt: skip
+        "pictures": ages.pictures,
+        "not shown": ages.pictures - len(ages.total_ms),
+        "own p50": quantile(ages.own_ms, 0.5),
+        "own p99": quantile(ages.own_ms, 0.99),
+        "before p5": quantile(before, 0.05),
+        "before p50": quantile(before, 0.5),
+        "before p95": quantile(before, 0.95),
+        "spread": _spread(before),
+        "spread after encoder": _spread(network),
+    }
 
 
 def _spread(values: list[float]) -> float | None:

@@ -102,19 +102,27 @@ def compared(clip: Path, runs: int, only: list[str]) -> dict[str, Any]:
     for name, (task, _) in chosen.items():
         tasks.setdefault(task, {})[name] = _summary(found[name]) | videos.get(name, {})
     return {
-        "date": datetime.date.today().isoformat(), "machine": machine(), "frames": found[next(iter(found))][0].frames,
-        "runs": runs, "tasks": tasks, "ratios": _ratios(found),
-    }  # fmt: skip
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "frames": found[next(iter(found))][0].frames,
+        "runs": runs,
+        "tasks": tasks,
+        "ratios": _ratios(found),
+    }
 
 
 def _summary(runs: list[Run]) -> dict[str, Any]:
     rates = [run.fps for run in runs]
     shares = [run.share for run in runs if run.share is not None]
     return {
-        "median": statistics.median(rates), "min": min(rates), "max": max(rates), "fps": rates,
-        "cpu_ms": statistics.median(run.cpu_ms for run in runs), "versions": runs[0].versions,
+        "median": statistics.median(rates),
+        "min": min(rates),
+        "max": max(rates),
+        "fps": rates,
+        "cpu_ms": statistics.median(run.cpu_ms for run in runs),
+        "versions": runs[0].versions,
         **({"share_of_limit": statistics.median(shares)} if shares else {}),
-    }  # fmt: skip
+    }
 
 
 def _ratios(found: dict[str, list[Run]]) -> list[dict[str, Any]]:

@@ -47,9 +47,16 @@ def main() -> None:
     began_s, began_cpu_s = time.perf_counter(), cpu_s()
     frames = run()
     seconds, cpu = time.perf_counter() - began_s, cpu_s() - began_cpu_s
-    print(json.dumps({
-        "frames": frames, "fps": frames / seconds, "cpu_ms_per_frame": 1e3 * cpu / max(frames, 1), "versions": versions(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "frames": frames,
+                "fps": frames / seconds,
+                "cpu_ms_per_frame": 1e3 * cpu / max(frames, 1),
+                "versions": versions(),
+            }
+        )
+    )
 
 
 def cpu_s() -> float:

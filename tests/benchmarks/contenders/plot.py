@@ -19,9 +19,7 @@ def main(result: str, picture: str) -> None:
         tasks = json.load(file)["tasks"]
     heights = [len(rows) for rows in tasks.values()]
     size = 8, 0.42 * sum(heights) + 1.1 * len(tasks)
-    figure, panels = plt.subplots(
-        len(tasks), 1, figsize=size, height_ratios=heights, layout="constrained", squeeze=False
-    )
+    figure, panels = plt.subplots(len(tasks), 1, figsize=size, height_ratios=heights, layout="constrained", squeeze=False)
     for panel, (task, rows) in zip(panels[:, 0], tasks.items(), strict=True):
         ranked = sorted(rows.items(), key=lambda row: row[1]["median"])
         names = [name for name, _ in ranked]

@@ -96,10 +96,18 @@ class Bench:
                 found[name].append(self._service(name))
                 print(f"{k + 1}/{rounds} {name}: {_short(found[name][-1])}", flush=True)
         result = {
-            "date": datetime.date.today().isoformat(), "machine": machine(), "precision": self._precision, "rounds": rounds,
-            "seconds": self._seconds, "budget_s": BUDGET_S, "picture": f"{VGA[0]}x{VGA[1]} JPEG", "services": found,
-            "ratios": _ratios(found), "own": {}, "versions": _versions(only),
-        }  # fmt: skip
+            "date": datetime.date.today().isoformat(),
+            "machine": machine(),
+            "precision": self._precision,
+            "rounds": rounds,
+            "seconds": self._seconds,
+            "budget_s": BUDGET_S,
+            "picture": f"{VGA[0]}x{VGA[1]} JPEG",
+            "services": found,
+            "ratios": _ratios(found),
+            "own": {},
+            "versions": _versions(only),
+        }
         yield result
         if WATCHLINE in only and any(_rate(r, "poisson") for r in found[WATCHLINE]):
             yield result | {"own": self._own(found[WATCHLINE], rounds)}
@@ -168,9 +176,12 @@ class Bench:
     def _own(self, found: Sequence[dict[str, Any]], rounds: int) -> dict[str, Any]:
         rate = statistics.median(_rate(r, "poisson") for r in found)
         rows = {
-            "twice": lambda: self._twice(rate), "killed": lambda: self._killed(rate), "cost": self._cost,
-            "gpu_like": self._gpu_like, "workers": lambda: self._workers(rounds),
-        }  # fmt: skip
+            "twice": lambda: self._twice(rate),
+            "killed": lambda: self._killed(rate),
+            "cost": self._cost,
+            "gpu_like": self._gpu_like,
+            "workers": lambda: self._workers(rounds),
+        }
         own = {}
         for name, row in rows.items():
             own[name] = row()
@@ -214,10 +225,13 @@ class Bench:
                 rounds = [{c: self.load(service, up, pictures, connections=c) for c in (1, 32)} for _ in range(3)]
                 gains = [r[32]["per_s"] / r[1]["per_s"] for r in rounds]
                 found[pictures] = {
-                    "gain": statistics.median(gains), "gains": gains, "one": rounds[-1][1], "many": rounds[-1][32],
+                    "gain": statistics.median(gains),
+                    "gains": gains,
+                    "one": rounds[-1][1],
+                    "many": rounds[-1][32],
                     "per_s": statistics.median(r[32]["per_s"] for r in rounds),
                     "p99_ms": statistics.median(r[32]["latency_ms"]["p99"] for r in rounds),
-                }  # fmt: skip
+                }
         return found
 
     def _workers(self, rounds: int) -> dict[str, Any]:
@@ -232,10 +246,13 @@ class Bench:
                 with self._up(services.watchline("--precision", self._precision, *flags)) as (service, up):
                     found[name].append(self.load(service, up, connections=32))
         return {
-            name: {"per_s": statistics.median(t["per_s"] for t in trials), "all": [t["per_s"] for t in trials],
-                   "p99_ms": statistics.median(t["latency_ms"]["p99"] for t in trials)}
+            name: {
+                "per_s": statistics.median(t["per_s"] for t in trials),
+                "all": [t["per_s"] for t in trials],
+                "p99_ms": statistics.median(t["latency_ms"]["p99"] for t in trials),
+            }
             for name, trials in found.items()
-        }  # fmt: skip
+        }
 
 
 def _short(row: dict[str, Any]) -> str:
@@ -256,10 +273,16 @@ def _ratios(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
                 pairs = zip(found[one], found[other], strict=True)
                 rounds = [_rate(a, kind) / b if (b := _rate(c, kind)) else None for a, c in pairs]
                 known = [r for r in rounds if r is not None]
-                ratios.append({
-                    "one": one, "other": other, "arrivals": kind, "bar": bar, "rounds": rounds,
-                    "median": statistics.median(known) if known else None,
-                })  # fmt: skip
+                ratios.append(
+                    {
+                        "one": one,
+                        "other": other,
+                        "arrivals": kind,
+                        "bar": bar,
+                        "rounds": rounds,
+                        "median": statistics.median(known) if known else None,
+                    }
+                )
     return ratios
 
 

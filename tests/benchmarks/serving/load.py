@@ -145,9 +145,7 @@ async def _closed(
         k += plan.connections
 
 
-async def _open(
-    connections: list[Connection], messages: Sequence[bytes], plan: Plan, answers: Answers, began_s: float
-) -> None:
+async def _open(connections: list[Connection], messages: Sequence[bytes], plan: Plan, answers: Answers, began_s: float) -> None:
     """A request whose time has come takes a free connection, or waits for one; its clock runs already."""
     assert plan.rate is not None
     loop = asyncio.get_running_loop()
@@ -208,12 +206,17 @@ def figures(plan: Plan, answers: Answers) -> dict[str, Any]:
     sent = sum(answers.outcomes.values())
     by_second = Counter(int(at_s) for at_s in answers.good_at)
     return {
-        "plan": asdict(plan), "outcomes": dict(answers.outcomes), "per_s": round(len(good) / plan.seconds, 1),
-        "goodput": len(answers.good_at) / sent if sent else 0.0, "good_per_s": round(len(answers.good_at) / plan.seconds, 1),
+        "plan": asdict(plan),
+        "outcomes": dict(answers.outcomes),
+        "per_s": round(len(good) / plan.seconds, 1),
+        "goodput": len(answers.good_at) / sent if sent else 0.0,
+        "good_per_s": round(len(answers.good_at) / plan.seconds, 1),
         "good_by_second": [by_second[k] for k in range(int(plan.seconds))],
-        "latency_ms": percentiles(good), "refused_ms": percentiles(refused), "beyond_ms": percentiles(_beyond(answers)),
+        "latency_ms": percentiles(good),
+        "refused_ms": percentiles(refused),
+        "beyond_ms": percentiles(_beyond(answers)),
         "client_cpu_s": round(use.ru_utime + use.ru_stime, 2),
-    }  # fmt: skip
+    }
 
 
 def _beyond(answers: Answers) -> list[float]:

@@ -80,9 +80,14 @@ def running(service: Service, picture: bytes) -> Iterator[Running]:
     port = _free_port()
     command, told = service.start(port)
     process = subprocess.Popen(
-        command, env={**os.environ, **told}, process_group=0, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE.parents[2],
-    )  # fmt: skip
+        command,
+        env={**os.environ, **told},
+        process_group=0,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=HERE.parents[2],
+    )
     try:
         _until_it_answers(process, port, service.message(picture))
         yield Running(port, process.pid)

@@ -38,26 +38,37 @@ def _fields(header: str | None) -> dict[str, str]:
         pytest.param(  # the example of RFC 2069, 2.4, with the response of its erratum 749
             'Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", '
             'opaque="5ccc069c403ebaf9f0171e9517f40e41"',
-            "CircleOfLife", "", "1949323746fe6a43ef61f9606e7febea", id="RFC 2069",
+            "CircleOfLife",
+            "",
+            "1949323746fe6a43ef61f9606e7febea",
+            id="RFC 2069",
         ),
         pytest.param(  # RFC 2617, 3.5
             'Digest realm="testrealm@host.com", qop="auth,auth-int", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", '
             'opaque="5ccc069c403ebaf9f0171e9517f40e41"',
-            "Circle Of Life", "0a4f113b", "6629fae49393a05397450978507c4ef1", id="RFC 2617",
+            "Circle Of Life",
+            "0a4f113b",
+            "6629fae49393a05397450978507c4ef1",
+            id="RFC 2617",
         ),
         pytest.param(  # RFC 7616, 3.9.1
             'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm=MD5, '
             'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"',
-            "Circle of Life", "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ", "8ca523f5e9506fed4657c9700eebdbec", id="MD5",
+            "Circle of Life",
+            "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
+            "8ca523f5e9506fed4657c9700eebdbec",
+            id="MD5",
         ),
         pytest.param(
             'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm=SHA-256, '
             'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"',
-            "Circle of Life", "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
-            "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1", id="SHA-256",
+            "Circle of Life",
+            "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
+            "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1",
+            id="SHA-256",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_examples_of_the_rfcs(challenge: str, password: str, cnonce: str, response: str) -> None:
     login = _login(challenge, who=Credentials("Mufasa", password), cnonce=cnonce)
     fields = _fields(login.header("GET", "/dir/index.html"))
@@ -180,7 +191,7 @@ def test_without_credentials_nobody_is_asked_twice() -> None:
         ('Digest realm="never ends, nonce=x', {"realm": "never ends, nonce=x"}),
         ('Digest realm="", nonce=', {"realm": "", "nonce": ""}),
     ],
-)  # fmt: skip
+)
 def test_headers_as_servers_write_them(header: str, values: dict[str, str]) -> None:
     assert challenges([header]) == [Challenge("digest", values)]
 

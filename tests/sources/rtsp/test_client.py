@@ -119,9 +119,12 @@ class TestOpen:
         def odd(asked: Asked) -> Reply:
             good = camera()(asked)
             assert good is not None
-            return b"RTSP/1.0 100 Continue\r\nCSeq: %d\r\n\r\n" % int(asked.headers["cseq"]) + reply(
-                Asked("", "", {"cseq": "99"}), 500
-            ) + re.sub(rb"CSeq: \d+\r\n", b"", good) + b"\r\n"  # fmt: skip
+            return (
+                b"RTSP/1.0 100 Continue\r\nCSeq: %d\r\n\r\n" % int(asked.headers["cseq"])
+                + reply(Asked("", "", {"cseq": "99"}), 500)
+                + re.sub(rb"CSeq: \d+\r\n", b"", good)
+                + b"\r\n"
+            )
 
         with Scripted(odd) as server, _client(server):
             assert server.methods == list(STAGES)
@@ -187,12 +190,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("status", "permanent", "denied", "words"),
         [
-            (401, True, True, "401: user or password is missing or wrong"), (403, True, True, "403: access is forbidden"),
-            (404, True, False, "404: there is no such stream"), (454, False, False, "454"), (400, False, False, "400 Words"),
-            (461, True, False, "--rtsp-transport udp"), (500, False, False, "500 Words"), (503, False, False, "503"),
+            (401, True, True, "401: user or password is missing or wrong"),
+            (403, True, True, "403: access is forbidden"),
+            (404, True, False, "404: there is no such stream"),
+            (454, False, False, "454"),
+            (400, False, False, "400 Words"),
+            (461, True, False, "--rtsp-transport udp"),
+            (500, False, False, "500 Words"),
+            (503, False, False, "503"),
             (302, False, False, "302"),
         ],
-    )  # fmt: skip
+    )
     def test_a_status(self, stage: str, status: int, permanent: bool, denied: bool, words: str) -> None:
         error = _fails(camera(**{stage: lambda asked: reply(asked, status)}), f"u:{SECRET}")
         assert (error.permanent, error.denied) == (permanent, denied)
@@ -223,12 +231,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "body",
         [
-            b"RTSP/1.0 200 OK\r\nContent-Length: 10485760\r\n\r\n" + SDP, b"RTSP/1.0 200 OK\r\nContent-Length: -7\r\n\r\n",
-            b"RTSP/1.0 200 OK\r\nContent-Length: many\r\n\r\n", b"RTSP/1.0 200 OK\r\n\r\n" + SDP,
-            b"RTSP/1.0 200 OK\r\n" + b"X: y\r\n" * 200, b"RTSP/1.0 200 OK\r\nX: " + b"y" * 70000,
-            b"HTTP/1.0 400 Bad Request\r\n\r\n", b"\0" * 100, b"RTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\nContent-Length: 10485760\r\n\r\n" + SDP,
+            b"RTSP/1.0 200 OK\r\nContent-Length: -7\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\nContent-Length: many\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\n\r\n" + SDP,
+            b"RTSP/1.0 200 OK\r\n" + b"X: y\r\n" * 200,
+            b"RTSP/1.0 200 OK\r\nX: " + b"y" * 70000,
+            b"HTTP/1.0 400 Bad Request\r\n\r\n",
+            b"\0" * 100,
+            b"RTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n",
         ],
-    )  # fmt: skip
+    )
     def test_a_description_that_breaks_a_rule(self, body: bytes) -> None:
         error = _fails(camera(DESCRIBE=body))
         assert isinstance(error, ProtocolError)
@@ -629,10 +642,16 @@ class TestKeepAlive:
     @pytest.mark.parametrize(
         ("line", "period_s"),
         [
-            ("Session: 1;timeout=60", 30), ("Session: 1", 30), ("Session: 1; Timeout = 10", 5), ("Session: 1;timeout=1", 0.5),
-            ("Session: 1;timeout=0", 30), ("Session: 1;timeout=x", 30), ("Session: 1;timeout=999999", 60), ("", 30),
+            ("Session: 1;timeout=60", 30),
+            ("Session: 1", 30),
+            ("Session: 1; Timeout = 10", 5),
+            ("Session: 1;timeout=1", 0.5),
+            ("Session: 1;timeout=0", 30),
+            ("Session: 1;timeout=x", 30),
+            ("Session: 1;timeout=999999", 60),
+            ("", 30),
         ],
-    )  # fmt: skip
+    )
     def test_half_way_to_the_end(self, line: str, period_s: float, transport: Transport) -> None:
         clock = Clock()
         with Scripted(self._session(line)) as server, _client(server, clock=clock, transport=transport) as client:

@@ -69,10 +69,13 @@ def test_an_answer_with_a_body() -> None:
         (b"RTSP/1.0 200 OK\r\n folded into nothing\r\nA:b\r\n\r\n", 200, (("A", "b"),)),
         (b"RTSP/1.0 200 OK\r\nno colon\r\nA:b:c\r\n\r\n", 200, (("A", "b:c"),)),
         (b"RTSP/1.0 200 \xff\xfe\r\nA: \xe4\0\r\n\r\n", 200, (("A", "�"),)),
-        (b"RTSP/1.0 401 No\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\r\n", 401,
-         (("WWW-Authenticate", "a"), ("www-authenticate", "b"))),
+        (
+            b"RTSP/1.0 401 No\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\r\n",
+            401,
+            (("WWW-Authenticate", "a"), ("www-authenticate", "b")),
+        ),
     ],
-)  # fmt: skip
+)
 def test_answers_as_servers_write_them(data: bytes, status: int, fields: tuple[tuple[str, str], ...]) -> None:
     (item,) = _items(data)
     assert isinstance(item, Response)

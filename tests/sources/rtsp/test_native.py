@@ -267,9 +267,7 @@ class TestTheCamerasClock:
     @pytest.mark.parametrize(
         ("same", "trusted", "words"), [(True, True, "same host"), (False, True, "trusted"), (False, False, "not compared")]
     )
-    def test_whether_it_can_be_compared(
-        self, same: bool, trusted: bool, words: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_whether_it_can_be_compared(self, same: bool, trusted: bool, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if not same:
             monkeypatch.setattr(RtspClient, "same_host", property(lambda _: False))
         with Camera(described("h264"), trusted=trusted) as camera:

@@ -91,7 +91,7 @@ def test_parameter_sets_that_can_be_read(sprop: str, expected: list[bytes]) -> N
         ("rtsp://h/cam/", "track 1\u00e4", "rtsp://h/cam/track%201%C3%A4"),
         ("rtsp://h/cam/", "trackID=1:2", "rtsp://h/cam/trackID=1:2"),
     ],
-)  # fmt: skip
+)
 def test_control_urls_as_cameras_mean_them(base: str, control: str, url: str) -> None:
     assert join_control(base, control) == url
     assert _track(H264, f"a=control:{control}", base=base).control == url
@@ -192,11 +192,20 @@ def test_clock_rates_that_are_absurd(rate: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rate"),
     [
-        ("25", Fraction(25)), ("29.97", Fraction(2997, 100)), ("30000/1001", Fraction(30000, 1001)), ("25.", Fraction(25)),
-        ("0", None), ("5/0", None), ("x", None), ("1e9", None), ("-5", None), ("100000", None), ("nan", None),
+        ("25", Fraction(25)),
+        ("29.97", Fraction(2997, 100)),
+        ("30000/1001", Fraction(30000, 1001)),
+        ("25.", Fraction(25)),
+        ("0", None),
+        ("5/0", None),
+        ("x", None),
+        ("1e9", None),
+        ("-5", None),
+        ("100000", None),
+        ("nan", None),
         ("9" * 9000, None),
     ],
-)  # fmt: skip
+)
 def test_frame_rates(text: str, rate: Fraction | None) -> None:
     assert _track(H264, f"a=framerate: {text}").rate == rate
 

@@ -29,7 +29,7 @@ SECRET = "geh3im"
         ("rtsp://h/a%20b", Target("rtsp", "h", 554, "rtsp://h/a%20b")),
         ("rtsp://k\u00e4mera/x", Target("rtsp", "k\u00e4mera", 554, "rtsp://xn--kmera-gra/x")),
     ],
-)  # fmt: skip
+)
 def test_urls(url: str, target: Target) -> None:
     assert parse(url) == target
 
@@ -37,10 +37,22 @@ def test_urls(url: str, target: Target) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "h:0/x", "h:65536/x", "h:x/x", "h:-1/x", "/x", "", ":554/x", "[::1/x", "[nonsense]/x", "a b/x", "h/x\r\ny", "h/\0",
-        "h/" + "x" * 5000, "\u00e4" * 80 + "/x",
+        "h:0/x",
+        "h:65536/x",
+        "h:x/x",
+        "h:-1/x",
+        "/x",
+        "",
+        ":554/x",
+        "[::1/x",
+        "[nonsense]/x",
+        "a b/x",
+        "h/x\r\ny",
+        "h/\0",
+        "h/" + "x" * 5000,
+        "\u00e4" * 80 + "/x",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("who", ["", f"user:{SECRET}@"])
 def test_malformed(place: str, who: str) -> None:
     with pytest.raises(SourceError, match="malformed") as caught:
@@ -66,9 +78,15 @@ def test_a_user_cannot_bring_headers() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [f"rtsp://u:{SECRET}@h/x", f"rtsp:u:{SECRET}@h", f"rtsp://u:{'x' * 9000}{SECRET}@h", f"rtsp://u:{SECRET}\r\n@[h/x", SECRET,
-     "rtsp://h/\x1b[2J\u202e\x85"],
-)  # fmt: skip
+    [
+        f"rtsp://u:{SECRET}@h/x",
+        f"rtsp:u:{SECRET}@h",
+        f"rtsp://u:{'x' * 9000}{SECRET}@h",
+        f"rtsp://u:{SECRET}\r\n@[h/x",
+        SECRET,
+        "rtsp://h/\x1b[2J\u202e\x85",
+    ],
+)
 def test_what_people_see(url: str) -> None:
     assert SECRET not in display(url)
     assert len(display(url)) <= 200
