@@ -12,45 +12,45 @@ from pathlib import Path
 from typing import Any, cast
 
 from app import choose
+from app.bench.player import Player
+from app.calibrate.fidelity import figures, forced
 from app.config import Settings
-from app.cores import cores, share
-from app.likeness import figures, forced
-from app.machine import resident_mb
-from app.plan import StreamPlan
+from app.machine.machine import resident_mb
+from app.streams import StreamPlan
+from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import SourceError, UsageError
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
-from pipelines.predict import models
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.engines.named import NamedTorchEngine
+from pipelines.predict.engines.lazy_torch import NamedTorchEngine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
-from pipelines.predict.engines.worker import WorkerEngine
-from pipelines.predict.policy import SchedulerOptions
-from pipelines.predict.pool import Pool, PoolOptions
+from pipelines.predict.models import catalog
+from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.profile import Timing
-from pipelines.predict.requests import Batching
-from pipelines.predict.store import Calibrated, ModelStore, Stored
+from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.profile import Timing
+from pipelines.predict.scheduling.request_policy import Batching
+from pipelines.predict.workers.pool import Pool, PoolOptions
+from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Log, Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
-from pipelines.sources.file import FileSource
-from pipelines.sources.images import ImagesSource
-from pipelines.sources.interlace import Interlace
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.network import NetworkSource, Unopened, has_end
-from pipelines.sources.opening import Limits
-from pipelines.sources.pace import Loop, Realtime
-from pipelines.sources.player import Player
-from pipelines.sources.reconnect import Reconnect
-from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
-from pipelines.sources.rtsp.source import RtspSource
+from pipelines.sources.opening import Timeouts
+from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
+from pipelines.sources.wrappers.interlace import Interlace
+from pipelines.sources.wrappers.pace import Loop, Realtime
+from pipelines.sources.wrappers.reconnect import Reconnect
 
 log = logging.getLogger("watchline.build")
 
@@ -91,7 +91,7 @@ def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event, *
 
 
 def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threads: int) -> Source:
-    limits = Limits(settings.open_timeout, settings.read_timeout)
+    limits = Timeouts(settings.open_timeout, settings.read_timeout)
     if stream.kind == "file":
         return _paced(FileSource(Path(stream.address), threads=threads, limits=limits), settings)
     if stream.kind == "images":
@@ -271,8 +271,8 @@ def make_pool(
 
 def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Chosen:
     """apart: the engines will be opened in other processes."""
-    labels = models.read_labels(Path(settings.labels)) if settings.labels is not None else None
-    if settings.model == models.PROBE:
+    labels = catalog.read_labels(Path(settings.labels)) if settings.labels is not None else None
+    if settings.model == catalog.PROBE:
         if settings.device.startswith("cuda"):
             raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
         times_s = 1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame
@@ -283,7 +283,7 @@ def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Cho
 
 
 def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, load: Load, *, apart: bool) -> Chosen:
-    name = models.find(settings.model)
+    name = catalog.find(settings.model)
     store = ModelStore(cache_folder())
     int8 = settings.precision == "int8"
     devices = choose.devices("cpu" if int8 else settings.device, workers)
@@ -336,7 +336,7 @@ def rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
     return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
 
 
-def _torch(network: models.Network, precision: str) -> Callable[[str, int], Engine]:
+def _torch(network: catalog.LoadedModel, precision: str) -> Callable[[str, int], Engine]:
     from pipelines.predict.engines import torch as engine
 
     def make(device: str, threads: int) -> Engine:
@@ -346,7 +346,7 @@ def _torch(network: models.Network, precision: str) -> Callable[[str, int], Engi
     return make
 
 
-def _named(name: models.ModelName, precision: str, batch: int | None) -> Callable[[str, int], Engine]:
+def _named(name: catalog.ModelName, precision: str, batch: int | None) -> Callable[[str, int], Engine]:
     return lambda device, threads: NamedTorchEngine(name.text, device, precision, threads, batch)
 
 
@@ -364,7 +364,7 @@ def _options(
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
     parallel, max_batch = batches(settings, engine, load)
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
-    key = f"{engine.name} {engine.precision} {engine.device} {each} {choose.cpu_name()}"
+    key = f"{engine.name} {engine.precision} {engine.device} {each} {cpu_name()}"
     options = PredictorOptions(
         profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
         topk=settings.topk,

@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.cores import cpu_name
 from pipelines.errors import UsageError
 from pipelines.frame import Picture
-from pipelines.predict import convert as conversion
-from pipelines.predict import models
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.openvino import OpenVinoEngine
-from pipelines.predict.engines.silent import import_openvino
+from pipelines.predict.engines.openvino_import import import_openvino
+from pipelines.predict.models import catalog
+from pipelines.predict.models import convert as conversion
+from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
 from pipelines.predict.preprocess import RgbPreprocess, softmax
-from pipelines.predict.store import Calibrated, ModelFacts, Stored
-from pipelines.sources.file import FileSource
+from pipelines.sources.files.file import FileSource
 from pipelines.sources.source import Unheard
 from samples import FOLDER
 
@@ -125,7 +126,7 @@ def calibrating(model: str) -> str:
     return f"watchline calibrate --model {shlex.quote(model)} SOURCE..."
 
 
-def convert(name: models.ModelName, folder: Path, threads: int) -> ModelFacts:
+def convert(name: catalog.ModelName, folder: Path, threads: int) -> ModelFacts:
     """Write the model for OpenVINO into `folder` and measure what `auto` will choose."""
     path = folder / "model.xml"
     if name.kind == "onnx":
@@ -143,10 +144,10 @@ def convert(name: models.ModelName, folder: Path, threads: int) -> ModelFacts:
 
 def _names_for(model: Any) -> tuple[str, ...] | None:
     """ImageNet's names for a file of 1000 classes without names of its own: torchvision's, which imports torch once."""
-    return models.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
+    return catalog.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
 
 
-def _compare(network: models.Network, path: Path, threads: int, sample: Sequence[Picture]) -> dict[str, Any]:
+def _compare(network: catalog.LoadedModel, path: Path, threads: int, sample: Sequence[Picture]) -> dict[str, Any]:
     from pipelines.predict.engines.torch import HostDevice, TorchEngine
 
     pixels = _pixels(network, sample)
@@ -270,21 +271,10 @@ def _sample() -> list[Picture]:
     return list(islice(chosen, PICTURES))
 
 
-def _pixels(network: models.Network, pictures: Sequence[Picture]) -> npt.NDArray[np.uint8]:
+def _pixels(network: catalog.LoadedModel, pictures: Sequence[Picture]) -> npt.NDArray[np.uint8]:
     """Pictures as the model sees them."""
     preprocess = RgbPreprocess(network.input, "crop")
     pixels = np.zeros((len(pictures), *preprocess.shape), np.uint8)
     for picture, row in zip(pictures, pixels, strict=True):
         preprocess(picture, row)
     return pixels
-
-
-def cpu_name() -> str:
-    """The processor, as the kernel names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    import platform
-
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

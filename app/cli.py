@@ -9,17 +9,17 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Without `argv` the command is this process's own: its signals and standard streams
     are not given back."""
-    from app.signals import Signals
+    from app.terminal.signals import Signals
 
     with Signals(for_good=argv is None) as signals:
         from app.flags import parse
-        from app.standard import claimed
+        from app.terminal.stdio import claimed
 
         flags = parse(argv)
         with claimed(for_good=argv is None) as results:
-            from app import commands
+            from app import dispatch
 
-            return commands.run(flags, results, signals)
+            return dispatch.run(flags, results, signals)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError, reason
-from pipelines.gate import shown
-from pipelines.predict.models import PROBE
+from pipelines.predict.models.catalog import PROBE
+from pipelines.redact import redact_url
 from pipelines.sources.address import mistyped, with_credentials
 
 log = logging.getLogger("watchline.config")
@@ -155,7 +155,7 @@ def _check_file(name: str, value: str | None) -> None:
     if value is not None and not value.strip():
         raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
     if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
-        raise UsageError(f"{_flag(name)} {shown(value)!r} is an address; give a file, and the address as a SOURCE")
+        raise UsageError(f"{_flag(name)} {redact_url(value)!r} is an address; give a file, and the address as a SOURCE")
 
 
 def check_positive(name: str, value: float | None) -> None:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from app.standard import say
-from pipelines.gate import shown, visible
+from app.terminal.stdio import say
+from pipelines.redact import printable, redact_url
 
 EXIT_CODES = """exit codes:
   0    done, or quit with q
@@ -43,9 +43,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # Arguments are quoted in it: those that are known as a whole are hidden as a whole.
         for given in (part for text in self._given for part in (text, text.partition("=")[2])):
-            if shown(given) != given:
-                message = message.replace(repr(given), repr(shown(given))).replace(given, shown(given))
-        self.exit(2, f"{self.prog}: {visible(message)}; see {self.prog} --help\n")
+            if redact_url(given) != given:
+                message = message.replace(repr(given), repr(redact_url(given))).replace(given, redact_url(given))
+        self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
 
 class _Version(argparse.Action):

@@ -19,11 +19,11 @@ from typing import Protocol
 
 from pipelines.channel import Closed
 from pipelines.crew import Crew
-from pipelines.ends import Ends
 from pipelines.errors import Dropped, SinkError, SourceError
 from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
 from pipelines.inbox import Inbox
 from pipelines.monitor import StreamLedger
+from pipelines.outcomes import Ends
 from pipelines.sinks.sink import Log, Look, Screen, Sink
 from pipelines.sources.source import Source
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clips import numbered
 from tests.command import WATCHLINE, Demo, finished
 from tests.display import Environ, start_xvfb, without_display
-from tests.media import numbered
 from tests.sockets import Traffic, traffic
 from tests.system import need
 

@@ -12,7 +12,7 @@ from pipelines.errors import Dropped, SinkError
 from pipelines.frame import Capture, Frame, Label, Picture, Prediction, Result, StreamInfo
 from pipelines.sinks.sink import Look
 from pipelines.sources.source import Watch
-from tests.media import grey, level
+from tests.clips import grey, level
 
 PATIENCE_S = 10.0
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from pipelines.frame import Picture
-from pipelines.planes import SCALER_SPACES, color_range, yuv_frame
-from pipelines.sources.pixels import EXACT
+from pipelines.media.pixels import EXACT
+from pipelines.media.planes import SCALER_SPACES, color_range, yuv_frame
 from tests.system import need
 
 Rgb = npt.NDArray[np.uint8]

@@ -107,7 +107,7 @@ class TestHouse:
             assert others <= {own} | parts[own]
 
     def test_what_is_coded_does_not_know_how_it_came(self, path: Path) -> None:
-        if path.parent.name == "coded":
+        if path.parent.name == "bitstream":
             ways = ("pipelines.sources.rtp", "pipelines.sources.rtsp")
             assert not [m for m in imports(tree(path)) if m.startswith(ways)]
 
@@ -118,23 +118,23 @@ class TestHouse:
 
 @pytest.mark.parametrize("path", PEOPLE, ids=path_id)
 def test_only_build_names_concrete_sources_and_sinks(path: Path) -> None:
-    """The window is the exception: it belongs to the main thread, which is in app/run.py. Measuring parts alone and
+    """The window is the exception: it belongs to the main thread, which is in app/run/run.py. Measuring parts alone and
     choosing an engine need the part itself."""
     allowed = {
         "build.py": None,
         "run.py": {"Window", "Display"},
         "work.py": {"Window"},
-        "plan.py": {"Synthetic"},  # it reads the text of a source
-        "files.py": {"FileSource"},
-        "parts.py": {"VideoFile"},
+        "streams.py": {"Synthetic"},  # it reads the text of a source
+        "file_bench.py": {"FileSource"},
+        "stages.py": {"VideoFile"},
         "clients.py": {"ProbeEngine"},
-        "likeness.py": {"OpenVinoEngine", "OpenVinoSlot"},
+        "fidelity.py": {"OpenVinoEngine", "OpenVinoSlot"},
         "choose.py": {"FileSource", "OpenVinoEngine", "TorchEngine", "HostDevice"},
         "doctor.py": set(),
     }.get(path.name, set())
     if allowed is None:
         return
-    others = ("Unheard", "Watch", "Limits", "EncodedPictures")
+    others = ("Unheard", "Watch", "Timeouts", "EncodedPictures")
     concrete = {
         name
         for folder, roles in ROLES.items()
@@ -154,6 +154,7 @@ def test_asyncio_is_for_services(path: Path) -> None:
 def test_every_part_stands_in_the_house() -> None:
     """Three levels, and nothing beside them: what is new finds its place, or this list is changed on purpose."""
     assert {p.name for p in (ROOT / "pipelines").iterdir() if p.is_dir() and p.name != "__pycache__"} == {
+        "media",
         "sources",
         "predict",
         "render",

@@ -21,11 +21,11 @@ from pipelines.frame import CAUSES, NOTHING, Capture, Frame, Picture, Prediction
 from pipelines.lane import Lane, LaneOptions, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.sinks.sink import Look
-from pipelines.sources.file import FileSource
-from pipelines.sources.pace import Loop, Realtime
+from pipelines.sources.files.file import FileSource
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
+from pipelines.sources.wrappers.pace import Loop, Realtime
+from tests.clips import level, numbered
 from tests.fakes import PATIENCE_S, Board, FakePredictor, Lines, Scripted, Shelf, capture
-from tests.media import level, numbered
 
 pytestmark = pytest.mark.timeout(30)
 SOON_S = 0.5

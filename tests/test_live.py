@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.clips import level, numbered
 from tests.command import PROBE, running, values, watchline
-from tests.media import level, numbered
 from tests.servers import Play, RtspServer
 from tests.sources.play import READERS
 from tests.system import need

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.frame import CAUSES, STAGES, Frame, Label, Picture, Prediction, Result, Status, StreamInfo, Trace
 from pipelines.monitor import QUIET_S, Histogram, LatencyMonitor, StreamLedger
-from tests.media import grey
+from tests.clips import grey
 
 BUDGET_S = 0.05
 

@@ -19,9 +19,9 @@ import pytest
 
 from app.flags import EXIT_CODES, parser
 from samples import FOLDER
+from tests.clips import lumas, numbered
 from tests.command import Done, environ, finished, read_lines, watchline
 from tests.display import start_xvfb
-from tests.media import lumas, numbered
 from tests.servers import RtspServer
 from tests.system import has, need
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources.rtsp.client import RtspClient
+from pipelines.sources.rtsp.rtsp_client import RtspClient
 from tests.command import PROBE, Done, watchline
 from tests.servers import PatternSpec, RtspServer
 from tests.servers.certificates import self_signed, server_context

@@ -17,9 +17,9 @@ from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
-from pipelines.predict.profile import Profile
+from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.profile import Profile
 
 PATIENCE_S = 10.0
 """The budget of a request: so long that none is refused."""
@@ -28,7 +28,7 @@ SETTLE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadFigures:
     """What was answered. `p50_ms`, `p99_ms`: of an answer; None where nobody waits for a single one."""
 
     per_s: float
@@ -68,7 +68,7 @@ class Answering:
         self.predictor.__exit__(kind, error, trace)
 
 
-def one_by_one(answering: Answering, picture: Picture, clients: int, seconds: float) -> Load:
+def one_by_one(answering: Answering, picture: Picture, clients: int, seconds: float) -> LoadFigures:
     """So many clients, each of which asks again when it has its answer."""
     predictor, took = answering.predictor, [Histogram() for _ in range(clients)]
     frames, batches = answering.frames, answering.batches
@@ -83,7 +83,7 @@ def one_by_one(answering: Answering, picture: Picture, clients: int, seconds: fl
         merged.merge(each)
     p50_s, p99_s = merged.quantile(0.5) or 0.0, merged.quantile(0.99) or 0.0
     mean = (answering.frames - frames) / max(answering.batches - batches, 1)
-    return Load(merged.count / seconds, mean, 1e3 * p50_s, 1e3 * p99_s)
+    return LoadFigures(merged.count / seconds, mean, 1e3 * p50_s, 1e3 * p99_s)
 
 
 def _ask(
@@ -102,7 +102,7 @@ def _ask(
     predictor.close(name)
 
 
-def stream(answering: Answering, picture: Picture, seconds: float) -> Load:
+def stream(answering: Answering, picture: Picture, seconds: float) -> LoadFigures:
     """One stream that loses nothing and waits for nobody, as a file."""
     predictor, answered = answering.predictor, 0
     frames, batches = answering.frames, answering.batches
@@ -132,10 +132,10 @@ def stream(answering: Answering, picture: Picture, seconds: float) -> Load:
             predictor.finish(frame)
             answered += begin_s <= time.monotonic() < end_s
     mean = (answering.frames - frames) / max(answering.batches - batches, 1)
-    return Load(answered / seconds, mean)
+    return LoadFigures(answered / seconds, mean)
 
 
-def middle(loads: Sequence[Load]) -> Load:
+def middle(loads: Sequence[LoadFigures]) -> LoadFigures:
     """Of several rounds, the median of each figure."""
 
     def median(values: list[float | None]) -> float | None:
@@ -143,7 +143,9 @@ def middle(loads: Sequence[Load]) -> Load:
         return statistics.median(known) if known else None
 
     p50_ms, p99_ms = median([x.p50_ms for x in loads]), median([x.p99_ms for x in loads])
-    return Load(statistics.median(x.per_s for x in loads), statistics.median(x.mean_batch for x in loads), p50_ms, p99_ms)
+    return LoadFigures(
+        statistics.median(x.per_s for x in loads), statistics.median(x.mean_batch for x in loads), p50_ms, p99_ms
+    )
 
 
 def _frame(name: str, index: int, picture: Picture) -> Frame:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.predict.profile import Profile
+from pipelines.predict.scheduling.profile import Profile
 
 ROUNDING = 1e-9
 """Slack before a quotient is cut to a whole number: 0.04 / 0.002 is 19.99..."""

@@ -25,12 +25,12 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from app.serve.problems import RETRY_S
-from app.serve.room import Holding
+from app.http.problems import RETRY_S
+from app.serve.memory_budget import Reservation
 from app.serve.uploads import Upload
 from pipelines.errors import Dropped, Refused
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
-from pipelines.sources.encoded import EncodedPictures
+from pipelines.sources.files.encoded import EncodedPictures
 
 QUEUE = "http"
 NICE = 5
@@ -39,7 +39,7 @@ LONG_S = 10.0
 INFO = StreamInfo()
 
 
-class Predictor(Protocol):
+class RequestPredictor(Protocol):
     """What the service needs of the predictor or the pool; they say what each does."""
 
     @property
@@ -67,7 +67,7 @@ class Ticket:
         self.given_up = False
 
 
-class Request:
+class PendingRequest:
     """The tickets of one request. Event loop."""
 
     def __init__(self, tickets: Sequence[Ticket], loop: asyncio.AbstractEventLoop) -> None:
@@ -98,7 +98,9 @@ class Request:
 class Classifier:
     """Used as `with classifier:` within that of the predictor. `capacity`: pictures that may wait."""
 
-    def __init__(self, predictor: Predictor, capacity: int, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, predictor: RequestPredictor, capacity: int, threads: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.capacity = capacity
         self._predictor = predictor
         self._clock = clock
@@ -150,14 +152,14 @@ class Classifier:
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 
-    def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Holding) -> Request:
+    def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Reservation) -> PendingRequest:
         """Send pictures on their way. Event loop.
 
         :raises Refused: if there is no room for them.
         """
         self.check_room(len(uploads), deadline_s)
         loop = asyncio.get_running_loop()
-        request = Request([Ticket(upload, deadline_s) for upload in uploads], loop)
+        request = PendingRequest([Ticket(upload, deadline_s) for upload in uploads], loop)
         with self._lock:
             self._undecoded += len(request.tickets)
         for ticket in request.tickets:
@@ -166,7 +168,7 @@ class Classifier:
 
     # Thread decode:N.
 
-    def _decode(self, request: Request, ticket: Ticket, holding: Holding, loop: asyncio.AbstractEventLoop) -> None:
+    def _decode(self, request: PendingRequest, ticket: Ticket, holding: Reservation, loop: asyncio.AbstractEventLoop) -> None:
         def back(outcome: Outcome) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
                 loop.call_soon_threadsafe(request.end, ticket, outcome)
@@ -184,7 +186,7 @@ class Classifier:
             future.cancel()
         future.add_done_callback(lambda f: back(_outcome(f)))
 
-    def _submit(self, ticket: Ticket, holding: Holding) -> Future[Prediction]:
+    def _submit(self, ticket: Ticket, holding: Reservation) -> Future[Prediction]:
         ticket.begun_s = self._clock()
         if ticket.given_up or ticket.begun_s > ticket.deadline_s:
             raise Dropped("deadline")

@@ -19,11 +19,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from app.serve.problems import RETRY_S
+from app.http.problems import RETRY_S
 from app.serve.uploads import planes_request
 from pipelines.errors import Dropped, EngineError, Refused, SourceError, UsageError, WatchlineError
 from pipelines.frame import Frame, Label, Prediction
-from pipelines.gate import shown
+from pipelines.redact import redact_url
 
 Answer = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
@@ -61,11 +61,11 @@ class Client:
         except ValueError:
             good = False
         if not good or parts.hostname is None:
-            raise UsageError(f"{shown(url)!r} is no address of a service; it looks like http://HOST:PORT")
+            raise UsageError(f"{redact_url(url)!r} is no address of a service; it looks like http://HOST:PORT")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._where = (parts.hostname, port)
         self._path = parts.path.rstrip("/") + "/v1/classify"
-        self._name = shown(f"{parts.scheme}://{parts.netloc}")
+        self._name = redact_url(f"{parts.scheme}://{parts.netloc}")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._timeout_s = timeout_s
         self._clock = clock

@@ -6,20 +6,20 @@ import html
 import json
 from typing import Any
 
-from app.serve import answers
+from app.serve import schemas
 from app.serve.uploads import ENCODED, MANY, PLANES, RGB
 
 BYTES = {"type": "string", "format": "binary"}
 
 
-def _said(description: str, model: type | None = answers.Failure) -> dict[str, Any]:
+def _said(description: str, model: type | None = schemas.Failure) -> dict[str, Any]:
     return {"description": description} | ({"model": model} if model is not None else {})
 
 
 PROTECTED: dict[int | str, dict[str, Any]] = {401: _said("The token is missing or wrong")}
 LIVE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"example": {"live": True}}}}}
 READY: dict[int | str, dict[str, Any]] = {
-    503: _said("Not ready: starting, stopping, failed, or with fewer workers than asked for", answers.State)
+    503: _said("Not ready: starting, stopping, failed, or with fewer workers than asked for", schemas.State)
 }
 METRICS: dict[int | str, dict[str, Any]] = PROTECTED | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -31,7 +31,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 SIZE = {"type": "integer", "minimum": 1}
 MILLISECONDS = {"type": "number", "exclusiveMinimum": 0}
 CLASSIFY: dict[str, Any] = {
-    "response_model": answers.Answer | answers.Answers,
+    "response_model": schemas.Answer | schemas.Answers,
     "description": (
         "One picture as the body, or many as `multipart/form-data`, whatever the fields are called. The data decides what a "
         "picture is. Pictures that are tagged as turned are turned, transparent parts are white, of an animation the first "

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.cores import cores
+from pipelines.cores import cores
 from pipelines.errors import UsageError
 
 BATCHING = ("dynamic", "fixed")

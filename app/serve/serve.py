@@ -19,21 +19,21 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app import build
-from app.codes import DONE, FAILED
 from app.config import Settings
-from app.memory import gpu_memory_share, memory_limit_mb
+from app.http.server import HttpServer, most_connections, quiet_libraries
+from app.machine.memory import gpu_memory_share, memory_limit_mb
 from app.serve import options as serving
 from app.serve.classifier import Classifier
-from app.serve.exchange import Limits
+from app.serve.handler import ServiceLimits
 from app.serve.options import ServeOptions
-from app.serve.server import HttpServer, most_connections, quiet_libraries
 from app.serve.service import Service
-from app.terminal import Terminal
+from app.terminal.exit_codes import DONE, FAILED
+from app.terminal.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
-from pipelines.predict.pool import Pool
 from pipelines.predict.predictor import PredictorEvents
-from pipelines.predict.requests import Batching
+from pipelines.predict.scheduling.request_policy import Batching
+from pipelines.predict.workers.pool import Pool
 
 log = logging.getLogger("watchline.serve")
 
@@ -81,7 +81,9 @@ class Server:
         self.error: BaseException | None = None
         self._settings = replace(settings, topk=max(settings.topk, MOST_TOPK))
         self._options = options
-        limits = Limits(options.capacity, options.request_timeout, options.max_upload, settings.topk, self._settings.topk)
+        limits = ServiceLimits(
+            options.capacity, options.request_timeout, options.max_upload, settings.topk, self._settings.topk
+        )
         self.service = Service(limits, token=token)
         self.service.wanted = options.workers
         self.listener = serving.listen(options)

@@ -11,13 +11,13 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from app.serve import answers, documentation, health
-from app.serve.access import Access, App
-from app.serve.exchange import Exchange, Limits
-from app.serve.metrics import Metrics
-from app.serve.problems import CROWDED, RETRY_S, Problem
-from app.serve.room import Room
-from pipelines.predict.staff import WorkerFacts
+from app.http.access import Access, App
+from app.http.metrics import Metrics
+from app.http.problems import CROWDED, RETRY_S, Problem
+from app.serve import documentation, health, schemas
+from app.serve.handler import RequestHandler, ServiceLimits
+from app.serve.memory_budget import MemoryBudget
+from pipelines.predict.workers.worker import WorkerFacts
 
 log = logging.getLogger("watchline.serve")
 
@@ -33,9 +33,11 @@ class Service:
     What it knows of its predictor is told once that is warm; before, there are no workers.
     """
 
-    def __init__(self, limits: Limits, *, token: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: ServiceLimits, *, token: bytes | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.recent = health.Recent(clock)
-        self.room = Room()
+        self.room = MemoryBudget()
         self.metrics = Metrics(self.facts)
         self.model: Mapping[str, Any] = {}
         self.wanted = 1
@@ -47,7 +49,7 @@ class Service:
         self.connections: Callable[[], int] = lambda: 0
         self.most_connections = 1000
         self.state = "starting"
-        self.exchange = Exchange(limits, self, clock)
+        self.exchange = RequestHandler(limits, self, clock)
         self.app: App = Access(shortened(make_app(self), self.exchange), token, lambda: self.metrics.request("unauthorized"))
 
     def batch(self, size: int, seconds: float) -> None:
@@ -96,7 +98,7 @@ class Service:
         }
 
 
-def shortened(app: App, exchange: Exchange) -> App:
+def shortened(app: App, exchange: RequestHandler) -> App:
     """Pictures go past FastAPI's routing, a fifth of what the event loop spent on one (0.48 ms, now 0.38). The rest is
     FastAPI's, and so is the documentation of this."""
 
@@ -130,7 +132,7 @@ def make_app(service: Service) -> FastAPI:
         # For the documentation, and for who uses the application without the short way.
         return await service.exchange.classify(request)
 
-    @app.get("/v1/model", summary="The model", response_model=answers.Model, responses=documentation.PROTECTED)
+    @app.get("/v1/model", summary="The model", response_model=schemas.ModelReport, responses=documentation.PROTECTED)
     async def model() -> Response:
         if not service.model:
             service.check_open()
@@ -139,7 +141,7 @@ def make_app(service: Service) -> FastAPI:
     @app.get(
         "/v1/health-report",
         summary="The four figures to watch",
-        response_model=answers.HealthReport,
+        response_model=schemas.HealthReport,
         responses=documentation.PROTECTED,
     )
     async def health_report() -> Response:
@@ -149,7 +151,7 @@ def make_app(service: Service) -> FastAPI:
     async def live() -> Response:
         return JSONResponse({"live": True})
 
-    @app.get("/ready", summary="Whether all workers are warm", response_model=answers.State, responses=documentation.READY)
+    @app.get("/ready", summary="Whether all workers are warm", response_model=schemas.State, responses=documentation.READY)
     async def ready() -> Response:
         report = service.state_report()
         return JSONResponse(report, 200 if report["ready"] else 503)

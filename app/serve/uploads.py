@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from app.serve.parts import parts
-from app.serve.problems import Problem, too_large, wrong_shape
+from app.http.problems import Problem, too_large, wrong_shape
+from app.serve.multipart import parts
 from pipelines.frame import Matrix, Picture
-from pipelines.sources import bounds
-from pipelines.sources.encoded import EncodedPictures, announced, most_pixels
+from pipelines.media import decoder_limits
+from pipelines.sources.files.encoded import EncodedPictures, announced, most_pixels
 
 ENCODED = ("image/jpeg", "image/png", "image/webp", "image/gif")
 RGB, PLANES, MANY = "application/x-raw-rgb", "application/x-yuv420p", "multipart/form-data"
@@ -128,8 +128,8 @@ def _size(headers: Mapping[str, str]) -> tuple[int, int]:
         raise wrong_shape("samples need X-Width and X-Height, whole numbers") from None
     if min(width, height) < 1:
         raise wrong_shape(f"X-Width and X-Height must be 1 or more, got {width} and {height}")
-    if width * height > bounds.PICTURE_PIXELS:
-        raise too_large(f"the picture has {width}x{height} pixels; at most {bounds.PICTURE_PIXELS} are read")
+    if width * height > decoder_limits.PICTURE_PIXELS:
+        raise too_large(f"the picture has {width}x{height} pixels; at most {decoder_limits.PICTURE_PIXELS} are read")
     return width, height
 
 

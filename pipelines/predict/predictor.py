@@ -29,11 +29,11 @@ from pipelines.crew import Crew
 from pipelines.errors import EngineError, EngineLost, Stopped, UsageError
 from pipelines.frame import Frame, Label, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, checked, warm_sizes
-from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.preprocess import Preprocess, softmax
-from pipelines.predict.profile import Profile, Timing, measure, measured_sizes
-from pipelines.predict.queues import Entry
-from pipelines.predict.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.profile import Profile, Timing, measure, measured_sizes
+from pipelines.predict.scheduling.queues import Entry
+from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
 
 WARM = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))
 """A picture to warm up with."""

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.frame import Picture, Plane, upright
-from pipelines.planes import plane_array, yuv_frame
+from pipelines.media.planes import plane_array, yuv_frame
 
 Fit = Literal["crop", "squash", "pad"]
 FITS: tuple[Fit, ...] = ("crop", "squash", "pad")

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.frame import Matrix, Picture, Plane, upright
 from pipelines.render.builtin import draw_builtin
-from pipelines.render.pool import Planes
+from pipelines.render.plane_pool import Planes
 
 RGB = tuple[int, int, int]
 YUV = tuple[int, int, int]

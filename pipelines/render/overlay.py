@@ -19,7 +19,7 @@ from pipelines.render.layout import (
     mark_layout,
     panel_layout,
 )
-from pipelines.render.pool import PlanePool
+from pipelines.render.plane_pool import PlanePool
 from pipelines.render.text import TextPainter, ascent
 
 Box = tuple[float, float, float, float]

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, Protocol
 
 from pipelines.clock import utc, wall_s
 from pipelines.errors import SinkError, reason
-from pipelines.files import Claim, identity, lost
 from pipelines.frame import Result
-from pipelines.gate import hidden
+from pipelines.media.local_files import Claim, identity, lost
+from pipelines.redact import redact
 
 FLUSH_S = 0.5
 """Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
@@ -161,7 +161,7 @@ def as_json(result: Result) -> dict[str, Any]:
     if result.status == "dropped":
         return line | {"cause": result.cause}
     if result.status == "failed":
-        return line | {"error": hidden(f"{type(result.error).__name__}: {result.error}")}
+        return line | {"error": redact(f"{type(result.error).__name__}: {result.error}")}
     assert result.prediction is not None
     return line | {
         "labels": [{"id": k.id, "name": k.name, "p": round(k.p, 5)} for k in result.prediction.labels],

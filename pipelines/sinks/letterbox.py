@@ -10,7 +10,7 @@ import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture, Plane
-from pipelines.planes import SCALER_SPACES, color_range, plane_array, yuv_frame
+from pipelines.media.planes import SCALER_SPACES, color_range, plane_array, yuv_frame
 
 _QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Picture
-from pipelines.planes import color_range
+from pipelines.media.planes import color_range
 from pipelines.render.text import TextPainter
 from pipelines.sinks.letterbox import as_frame
 

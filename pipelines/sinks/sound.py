@@ -16,11 +16,11 @@ from av.packet import Packet
 from av.stream import Discard
 
 from pipelines.errors import reason
-from pipelines.files import LOCAL, file_address
-from pipelines.packets import demuxed
+from pipelines.media.local_files import LOCAL, file_address
+from pipelines.media.packets import demuxed
+from pipelines.media.tracks import watched_video
 from pipelines.sinks.containers import CONTAINERS
-from pipelines.sinks.trial import PACKETS, add_track, holds
-from pipelines.tracks import watched_video
+from pipelines.sinks.mux_probe import PACKETS, add_track, holds
 
 log = logging.getLogger("watchline.sinks.sound")
 

@@ -18,14 +18,14 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError, reason
-from pipelines.files import Claim, Identity, file_address, identity, lost, try_to_write
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
-from pipelines.planes import COLORSPACES, color_range
+from pipelines.media.local_files import Claim, Identity, file_address, identity, lost, try_to_write
+from pipelines.media.planes import COLORSPACES, color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
-from pipelines.sinks.remains import remains
+from pipelines.sinks.output_times import OutputTimeline, tick_length
+from pipelines.sinks.salvage import remains
 from pipelines.sinks.sound import Sound, open_sound
-from pipelines.sinks.timeline import OutputTimeline, tick_length
 
 log = logging.getLogger("watchline.sinks.video")
 

@@ -18,12 +18,12 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
-from pipelines.sources import bounds
-from pipelines.sources.coded.inspector import PacketInspector
-from pipelines.sources.coded.seen import NOTHING, Seen
-from pipelines.sources.pixels import Pixels
+from pipelines.media import decoder_limits
+from pipelines.media.pixels import Pixels
+from pipelines.sources.bitstream.inspector import PacketInspector
+from pipelines.sources.bitstream.references import NOTHING, PacketVerdict
+from pipelines.sources.media_time import Timeline
 from pipelines.sources.source import Watch
-from pipelines.sources.timeline import Timeline
 from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
@@ -63,7 +63,7 @@ class Trust:
         self._key: tuple[int, int] | None = None
         """The last key packet, and its presentation time."""
 
-    def packet(self, index: int, packet: Packet, seen: Seen = NOTHING, *, gap: bool = False) -> None:
+    def packet(self, index: int, packet: Packet, seen: PacketVerdict = NOTHING, *, gap: bool = False) -> None:
         """Look at a packet before it is decoded. seen: what it says of itself. gap: others before it are missing."""
         if gap or seen.missing:
             # Before the look for a key: that is good all the same, what is shown before it is not.
@@ -130,7 +130,7 @@ class PictureDecoder:
         context.thread_type = ThreadType.AUTO if whole else ThreadType.SLICE
         context.thread_count = threads
         context.copy_opaque = True
-        context.options = {**context.options, **bounds.pixels(bounds.VIDEO_PIXELS)}
+        context.options = {**context.options, **decoder_limits.pixels(decoder_limits.VIDEO_PIXELS)}
         # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
         # pictures is alive, which may send its next key picture later than the read limit.
         context.flags |= Flags.output_corrupt

@@ -11,12 +11,12 @@ import av.error
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
-from pipelines.gate import shown
-from pipelines.packets import demuxed
+from pipelines.media.packets import demuxed
+from pipelines.redact import redact_url
 from pipelines.sources.address import SCHEMES
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.file import timeline
-from pipelines.sources.opening import Limits, opened
+from pipelines.sources.files.file import timeline
+from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Watch
 
 REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
@@ -35,7 +35,7 @@ def speaks(scheme: str) -> bool:
     return True
 
 
-def has_end(url: str, limits: Limits, stop: threading.Event) -> bool:
+def has_end(url: str, limits: Timeouts, stop: threading.Event) -> bool:
     """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
 
     Takes as long as opening may.
@@ -64,10 +64,10 @@ class Unopened:
 class NetworkSource:
     """One session. A live one ends with SourceError when the server ends it, a file just ends."""
 
-    def __init__(self, url: str, *, live: bool, limits: Limits | None = None, threads: int = 1) -> None:
+    def __init__(self, url: str, *, live: bool, limits: Timeouts | None = None, threads: int = 1) -> None:
         self.live = live
         self._url = url
-        self._limits = limits or Limits()
+        self._limits = limits or Timeouts()
         self._threads = 1 if live else threads
 
     def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
@@ -89,4 +89,4 @@ class NetworkSource:
                 silence_s=self._limits.read_s if self.live else None,
             )
         if self.live and not stop.is_set():
-            raise SourceError(f"{shown(self._url)}: the server ended the stream")
+            raise SourceError(f"{redact_url(self._url)}: the server ended the stream")

@@ -16,12 +16,12 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipelines.errors import SourceError
-from pipelines.gate import shown
-from pipelines.sources import bounds
+from pipelines.media import decoder_limits
+from pipelines.media.interrupt import interruptible
+from pipelines.media.tracks import watched_video
+from pipelines.redact import redact_url
 from pipelines.sources.address import SCHEMES, about
-from pipelines.sources.host import addresses
-from pipelines.sources.interrupt import interruptible
-from pipelines.tracks import watched_video
+from pipelines.sources.resolver import addresses
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
@@ -42,7 +42,7 @@ DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Timeouts:
     """Seconds that opening and waiting for the next picture may take."""
 
     open_s: float = 10.0
@@ -54,17 +54,17 @@ def opened(
     address: str,
     *,
     stop: threading.Event,
-    limits: Limits,
+    limits: Timeouts,
     options: Mapping[str, str] | None = None,
     format: str | None = None,
     file: Any = None,
-    most_pixels: int = bounds.VIDEO_PIXELS,
+    most_pixels: int = decoder_limits.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open `address` (or the binary `file` that stands for it) and the video stream that is watched; close both in this thread.
 
     :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
     """
-    name = shown(address.removeprefix("file:"))
+    name = redact_url(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):
         began_s = time.monotonic()
@@ -75,7 +75,7 @@ def opened(
             container = av.open(
                 file if file is not None else address,
                 format=format,
-                options={**bounds.pixels(most_pixels), **(options or {})},
+                options={**decoder_limits.pixels(most_pixels), **(options or {})},
                 timeout=(limits.open_s, limits.read_s),
                 metadata_errors="replace",
             )
@@ -138,7 +138,7 @@ def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: b
         what = "no picture" if name.lower().endswith(PICTURES) else "no video"
         return SourceError(f"cannot read {name}: {what} that can be decoded{AWAY if remote else ''}", permanent=not remote)
     if isinstance(error, MemoryError):
-        what = f"it asks for more memory than any picture needs ({bounds.BLOCK >> 20} MiB in one piece)"
+        what = f"it asks for more memory than any picture needs ({decoder_limits.BLOCK >> 20} MiB in one piece)"
         return SourceError(f"cannot read {name}: {what}", permanent=True)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)

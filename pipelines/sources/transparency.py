@@ -10,7 +10,7 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 
 from pipelines.frame import Matrix
-from pipelines.planes import SCALER_SPACES, color_range, packed_array
+from pipelines.media.planes import SCALER_SPACES, color_range, packed_array
 
 SEEING_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """FFmpeg's own decoders of these leave out the transparency, which lies beside the picture in WebM."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
-from pipelines.packets import demuxed
+from pipelines.media.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
-from pipelines.sources.opening import Limits, opened
+from pipelines.sources.media_time import Timeline
+from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Watch
-from pipelines.sources.timeline import Timeline
 
 
 class WebcamSource:
@@ -21,9 +21,9 @@ class WebcamSource:
 
     live = True
 
-    def __init__(self, device: Path, *, limits: Limits | None = None) -> None:
+    def __init__(self, device: Path, *, limits: Timeouts | None = None) -> None:
         self._device = device
-        self._limits = limits or Limits()
+        self._limits = limits or Timeouts()
 
     def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         check_device(self._device)

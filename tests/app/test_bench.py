@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.concurrency import first_use
+from app.bench.concurrency_bench import first_use
 from app.bench.ideal import Ideal, by_cores, by_device, in_step, jain
-from app.bench.streams import reached
+from app.bench.stream_bench import reached
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.profile import Profile, Timing
+from pipelines.predict.scheduling.profile import Profile, Timing
+from tests.clips import numbered
 from tests.command import watchline
-from tests.media import numbered
-from tests.predict.simulation import profile
+from tests.predict.scheduling.simulation import profile
 
 pytestmark = pytest.mark.timeout(60)
 SHAPE = ("--probe-ms-per-batch", "8", "--probe-ms-per-frame", "0.5")

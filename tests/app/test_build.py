@@ -10,7 +10,7 @@ import pytest
 from app import build
 from app.build import Load
 from app.config import Settings
-from app.plan import Kind, StreamPlan
+from app.streams import Kind, StreamPlan
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:

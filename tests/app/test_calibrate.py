@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from app import choose
-from app.quantise import quantise
-from app.spread import Spread, split
+from app.calibrate.quantise import quantise
+from app.calibrate.sampling import EvenSample, split
 from pipelines.errors import Stopped, UsageError
 from pipelines.frame import Picture
 from samples import FOLDER
+from tests.clips import grey, write
 from tests.command import WATCHLINE, Done, environ, read_lines, running, watchline
-from tests.media import grey, write
-from tests.predict.test_calibrate import SIDE, depthwise
+from tests.predict.models.test_int8 import SIDE, depthwise
 from tests.sockets import traffic
 
 pytestmark = pytest.mark.timeout(90)
@@ -75,7 +75,7 @@ class Number:
 
 @pytest.mark.parametrize("frames", [5, 24, 25, 1000])
 def test_frames_are_taken_from_all_over_a_stream(frames: int) -> None:
-    spread = Spread(Number(), 12)
+    spread = EvenSample(Number(), 12)
     for k in range(frames):
         high, low = (np.full((2, 2), part, np.uint8) for part in divmod(k, 256))
         spread.offer(Picture(high, low, low))
@@ -146,7 +146,7 @@ def test_nothing_to_calibrate_from(place: Path, cache: Path) -> None:
 
 
 def test_a_dead_camera_is_said_with_its_own_error(place: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.spread.READ_S", 2.0)
+    monkeypatch.setattr("app.calibrate.sampling.READ_S", 2.0)
     depthwise(place / "m.onnx")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -280,7 +280,7 @@ def child_of(pid: int) -> int:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"app.quantise" in (stat.parent / "cmdline").read_bytes():
+            if parent == pid and b"app.calibrate.quantise" in (stat.parent / "cmdline").read_bytes():
                 return int(stat.parent.name)
         except (OSError, IndexError):
             continue

@@ -7,8 +7,8 @@ import pytest
 
 from app.build import places
 from app.choose import Likeness, engine, likeness
+from pipelines.predict.models.store import ModelFacts
 from pipelines.predict.preprocess import InputSpec
-from pipelines.predict.store import ModelFacts
 
 CHOICE = {"engine": "openvino", "engine_why": "5 ms", "video_precision": "bf16", "video_precision_why": "2 ms"}
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from app.flags import EXIT_CODES, parser
 from pipelines.render import fonts
+from tests.clips import level, lumas, number_of, numbered
 from tests.command import PROBE, finished, read_lines, values, watchline
-from tests.media import level, lumas, number_of, numbered
 
 HEAVY = {"av", "cv2", "numpy", "openvino", "PIL", "rich", "timm", "torch", "torchvision", "yaml"}
 

@@ -11,8 +11,8 @@ import pytest
 from app.config import CHOICES, MAX_BATCH, Settings, settings
 from app.flags import parser
 from pipelines.errors import UsageError
+from tests.clips import numbered
 from tests.command import PROBE, watchline
-from tests.media import numbered
 
 
 def read(place: Path, text: str, flags: dict[str, Any] | None = None, **environ: str) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.console import camera_table, summary
+from app.terminal.console import camera_table, summary
 from pipelines.clock import wall_s
 from pipelines.frame import NOTHING, CameraClock, Frame, Prediction, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor

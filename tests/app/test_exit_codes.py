@@ -17,14 +17,14 @@ import av
 import numpy as np
 import pytest
 
-from app import run
+from app.run import run
 from pipelines.predict.engines.engine import Slot
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor
 from pipelines.sinks.display import Display
 from pipelines.sinks.window import Window, WindowEvent
+from tests.clips import Planes, level, lumas, numbered, write
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
-from tests.media import Planes, level, lumas, numbered, write
 from tests.servers.peers import HttpFiles, SilentPeer
 
 SECRET = "geheim"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clips import numbered
 from tests.command import PROBE, WATCHLINE, environ
-from tests.media import numbered
 from tests.servers import RtspServer
 from tests.servers.peers import HttpFiles
 from tests.sockets import Traffic, traffic

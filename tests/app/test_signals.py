@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clips import lumas, numbered
 from tests.command import PROBE, environ, read_lines
-from tests.media import lumas, numbered
 
 AT = """
 import os, signal, sys
@@ -91,7 +91,7 @@ def signalled(moment: str, number: int, *args: str) -> subprocess.CompletedProce
     return subprocess.run(command, env=environ(), capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("moment", ["app.flags", "argparse", "rich.console", "app.work"])
+@pytest.mark.parametrize("moment", ["app.flags", "argparse", "rich.console", "app.run.work"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_anything_began(place: Path, moment: str, number: signal.Signals, code: int) -> None:
     done = signalled(moment, number, "run", "synthetic:64x64@25", *PROBE, "--jsonl", "out.jsonl")
@@ -102,7 +102,8 @@ def test_before_anything_began(place: Path, moment: str, number: signal.Signals,
 
 @pytest.mark.parametrize("command", ["doctor", "bench", "demo"])
 def test_other_commands(place: Path, command: str) -> None:
-    done = signalled(f"app.{command}" if command != "demo" else "app.run", signal.SIGINT, command)
+    modules = {"doctor": "app.commands.doctor", "bench": "app.bench", "demo": "app.run.run"}
+    done = signalled(modules[command], signal.SIGINT, command)
     assert (done.returncode, done.stderr) == (130, "watchline: ended by SIGINT\n")
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_exit_codes import SLOW, wait_for_size
+from tests.clips import lumas, numbered
 from tests.command import PROBE, WATCHLINE, environ, read_lines
-from tests.media import lumas, numbered
 
 pytestmark = pytest.mark.timeout(60)
 # A process takes a terminal as its own only as the first of a session.

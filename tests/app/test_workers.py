@@ -15,11 +15,11 @@ import pytest
 
 from app import build, choose
 from app.config import Settings
-from app.cores import cores, quota, share
+from pipelines.cores import cores, quota, share
 from pipelines.errors import UsageError
 from pipelines.predict.predictor import PredictorEvents
+from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Demo, environ, finished, read_lines, running, values, watchline
-from tests.media import level, numbered
 
 pytestmark = pytest.mark.timeout(120)
 WAIT_S = 20
@@ -176,7 +176,7 @@ def test_c48_cores_are_those_that_may_be_used() -> None:
     code = """
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from app.cores import cores, share
+from pipelines.cores import cores, share
 print(cores(), share(2))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -206,12 +206,12 @@ def test_c48_a_containers_quota_counts(tmp_path: Path, groups: str, files: dict[
 
 def test_c48_the_quota_is_a_limit_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, count in ((1.9, 1), (0.3, 1), (1000.0, len(os.sched_getaffinity(0)))):
-        monkeypatch.setattr("app.cores.quota", lambda limit=limit: limit)
+        monkeypatch.setattr("pipelines.cores.quota", lambda limit=limit: limit)
         assert cores() == count
 
 
 def test_c48_shares_are_never_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cores.cores", lambda: 5)
+    monkeypatch.setattr("pipelines.cores.cores", lambda: 5)
     assert [share(n) for n in (1, 2, 3, 5, 8)] == [5, 2, 1, 1, 1]
 
 

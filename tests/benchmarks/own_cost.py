@@ -27,16 +27,16 @@ from unittest import mock
 
 from app import build
 from app.config import Settings
-from app.machine import machine
-from app.plan import StreamPlan
-from app.run import SWITCH_S
-from app.standard import Results
-from app.work import Work
+from app.machine.machine import machine
+from app.run.run import SWITCH_S
+from app.run.work import Work
+from app.streams import StreamPlan
+from app.terminal.stdio import Results
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.sources.source import Unheard
 from samples import FOLDER
-from tests.media import numbered
+from tests.clips import numbered
 
 OWN_MS, MONITOR = 0.25, 0.01
 

@@ -7,7 +7,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-from tests.media import numbered
+from tests.clips import numbered
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

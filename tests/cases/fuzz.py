@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.errors import SourceError
-from pipelines.sources.file import FileSource, check_file
-from pipelines.sources.images import SUFFIXES, ImagesSource
+from pipelines.sources.files.file import FileSource, check_file
+from pipelines.sources.files.images import SUFFIXES, ImagesSource
 from pipelines.sources.source import Source, Unheard
 from tests.command import PROBE, watchline
 

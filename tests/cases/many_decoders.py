@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources.file import FileSource
-from pipelines.sources.rtsp.ffmpeg import _listen_for_losses
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.rtsp.ffmpeg_reader import _listen_for_losses
 from pipelines.sources.source import Unheard
 
 SOURCES = 16

@@ -29,13 +29,13 @@ import pytest
 from PIL import Image
 
 from pipelines.errors import SourceError
-from pipelines.sources import pixels
-from pipelines.sources.file import FileSource
-from pipelines.sources.images import ImagesSource
+from pipelines.media import pixels
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.network import NetworkSource
 from pipelines.sources.source import Unheard
+from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, environ, running, watchline
-from tests.media import level, numbered
 from tests.servers import Play, RtspServer
 from tests.servers.clock import ClockCamera
 from tests.servers.peers import FullBacklog, SilentPeer

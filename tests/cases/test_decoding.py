@@ -18,9 +18,9 @@ import pytest
 
 from app import build
 from pipelines.frame import Plane
-from pipelines.sources.file import FileSource
+from pipelines.sources.files.file import FileSource
+from tests.clips import level, numbered, write
 from tests.command import PROBE, watchline
-from tests.media import level, numbered, write
 from tests.servers import Play, RtspServer
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Ears, Player, camera, everything

@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from app.console import RunScreen
+from app.terminal.console import RunScreen
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.monitor import LatencyMonitor
-from pipelines.sources.extent import cut_short
-from pipelines.sources.file import FileSource
-from pipelines.sources.opening import Limits
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.files.truncation import cut_short
+from pipelines.sources.opening import Timeouts
 from tests.cases.whole_run import Ran, run
+from tests.clips import level, lumas, numbered
 from tests.command import PROBE, WATCHLINE, environ, finished, read_lines, values, watchline
-from tests.media import level, lumas, numbered
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Ears, Player, Transmitter, everything, numbers
 from tests.system import need
@@ -568,7 +568,7 @@ def test_c60_a_fifo_whose_writer_falls_silent_is_no_end(base: Path, tmp_path: Pa
     pipe = tmp_path / "fifo"
     os.mkfifo(pipe)
     whole = _whole("ts", base, tmp_path).read_bytes()
-    with _fed(pipe, whole), Player(FileSource(pipe, limits=Limits(5, 0.5))) as player:
+    with _fed(pipe, whole), Player(FileSource(pipe, limits=Timeouts(5, 0.5))) as player:
         player.until_ended()
     assert isinstance(player.error, SourceError)
     assert "nothing came within 0.5 s (the read timeout)" in str(player.error)

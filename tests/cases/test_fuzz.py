@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.clips import numbered
 from tests.command import environ
-from tests.media import numbered
 
 ROOT = Path(__file__).parents[2]
 HANG_S = 20.0

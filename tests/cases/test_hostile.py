@@ -16,8 +16,8 @@ import pytest
 
 from tests.cases import bombs
 from tests.cases.measured import Measured, measured
+from tests.clips import level, numbered
 from tests.command import PROBE
-from tests.media import level, numbered
 from tests.servers.peers import EndlessHttp, HttpFiles
 from tests.sources.conftest import ffmpeg
 from tests.system import need

@@ -26,9 +26,9 @@ import pytest
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.monitor import LatencyMonitor
 from pipelines.render.overlay import Box, Overlay
+from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
 from tests.display import Environ, start_xvfb, without_display
-from tests.media import level, numbered
 from tests.sinks.window_scenarios import press_close, press_q, window_id
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Transmitter

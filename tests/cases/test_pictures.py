@@ -15,10 +15,10 @@ from PIL import Image
 from pipelines.frame import Picture
 from pipelines.predict.preprocess import InputSpec, RgbPreprocess
 from pipelines.sinks.mosaic import Mosaic
-from pipelines.sources.file import FileSource
-from pipelines.sources.interlace import Interlace
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.wrappers.interlace import Interlace
+from tests.clips import numbered, write
 from tests.command import PROBE, Done, watchline
-from tests.media import numbered, write
 from tests.rgb import SMOOTH, Rgb, corners, near, reference, rgb
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import everything
@@ -450,7 +450,7 @@ def test_c62_progressive_pictures_stay_as_they_are(place: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 2), (5, 4), (6, 4)])
 def test_c62_any_number_of_lines_can_be_mended(shape: tuple[int, int]) -> None:
-    from pipelines.sources.interlace import deinterlaced
+    from pipelines.sources.wrappers.interlace import deinterlaced
 
     half = (shape[0] + 1) // 2, (shape[1] + 1) // 2
     rows = np.arange(0, 10 * shape[0], 10, dtype=np.uint8)[:, None].repeat(shape[1], 1)

@@ -77,7 +77,7 @@ def test_c07_workers_are_spawned_however_it_was_started(command: str) -> None:
 def _check_spawned(pid: int) -> None:
     """A forked child would have its parent's command line."""
     commands = [command_of(child) for child in children_of(pid)]
-    assert sum("from pipelines.predict.child import main" in command for command in commands) == 2, commands
+    assert sum("from pipelines.predict.workers.child import main" in command for command in commands) == 2, commands
     assert not any("app.cli" in command or "serve" in command for command in commands), commands
 
 

@@ -13,7 +13,7 @@ import av
 import pytest
 
 from tests.cases.whole_run import Ran, run
-from tests.media import numbered
+from tests.clips import numbered
 from tests.servers.peers import HttpFiles
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import PATIENCE_S

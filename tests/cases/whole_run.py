@@ -10,8 +10,8 @@ from typing import Any
 
 import av
 
+from tests.clips import number_of
 from tests.command import PROBE, Done, read_lines, watchline
-from tests.media import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Ran:
 
     @property
     def numbers(self) -> list[int | None]:
-        """What each captured frame says of itself (`tests.media`); None where it was not shown."""
+        """What each captured frame says of itself (`tests.clips`); None where it was not shown."""
         return [number_of(int(k["labels"][0]["name"])) if k["status"] == "ok" else None for k in self.lines]
 
     def video(self) -> Video:

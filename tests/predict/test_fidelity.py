@@ -16,9 +16,10 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
 from pipelines.frame import Picture, upright
-from pipelines.planes import SCALER_SPACES, yuv_frame
+from pipelines.media.pixels import Pixels
+from pipelines.media.planes import SCALER_SPACES, yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
-from pipelines.predict.models import Network, find
+from pipelines.predict.models.catalog import LoadedModel, find
 from pipelines.predict.preprocess import (
     FITS,
     GEOMETRIES,
@@ -32,7 +33,6 @@ from pipelines.predict.preprocess import (
     geometry_of,
     softmax,
 )
-from pipelines.sources.pixels import Pixels
 from samples import FOLDER
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,18 +42,18 @@ REFERENCE = json.loads((FOLDER / "reference.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network() -> LoadedModel:
     return find("lite0").load()
 
 
 @pytest.fixture(scope="module")
-def transform(network: Network) -> Any:
+def transform(network: LoadedModel) -> Any:
     import timm
 
     return timm.data.create_transform(**timm.data.resolve_data_config({}, model=network.module), is_training=False)
 
 
-def _engine_p(network: Network, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Any:
+def _engine_p(network: LoadedModel, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Any:
     engine = TorchEngine(network, device=HostDevice(), precision="fp32", threads=2)
     (slot,) = engine.open(1, 1)
     slot.input[0] = pixels
@@ -68,7 +68,7 @@ def test_the_reference_has_seven_stills_and_they_are_here() -> None:
 
 @pytest.mark.parametrize("name", sorted(REFERENCE))
 def test_timms_transform_and_the_torch_engine_give_the_references_probabilities(
-    name: str, network: Network, transform: Any
+    name: str, network: LoadedModel, transform: Any
 ) -> None:
     normal = transform(Image.open(STILLS[name]).convert("RGB"))
     pixels = ((normal * 0.5 + 0.5) * 255).round().clamp(0, 255).to(torch.uint8).numpy()
@@ -102,7 +102,7 @@ def _reference_rgb(picture: Picture) -> Image.Image:
     return Image.fromarray(rgb.to_ndarray())
 
 
-def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network: Network, transform: Any) -> None:
+def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network: LoadedModel, transform: Any) -> None:
     preprocess = RgbPreprocess(network.input, "crop")
     cosines, differences = [], []
     for picture in _pictures(FOLDER / "bigbuckbunny.mp4", 12):

@@ -17,10 +17,10 @@ import pytest
 from pipelines.errors import EngineError, Stopped, UsageError
 from pipelines.frame import Picture, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.profile import Profile, Timing
+from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.profile import Profile, Timing
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame
 
 pytestmark = pytest.mark.timeout(30)

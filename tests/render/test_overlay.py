@@ -10,7 +10,7 @@ from pipelines.frame import Picture, Prediction
 from pipelines.render.canvas import to_yuv
 from pipelines.render.layout import panel_layout
 from pipelines.render.overlay import Overlay, OverlayStyle, media_time, percent
-from tests.render.test_pool import count_allocations
+from tests.render.test_plane_pool import count_allocations
 
 from .samples import BARE, EMPTY, FIVE, flat, frame, noise, prediction
 

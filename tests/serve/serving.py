@@ -20,11 +20,11 @@ from app.config import Settings
 from app.serve.options import ServeOptions
 from app.serve.serve import Make, Server, make_model
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.policy import SchedulerOptions
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.profile import Profile, Timing
-from pipelines.predict.requests import Batching
+from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.predict.scheduling.request_policy import Batching
 from tests.predict.fakes import Held, LateEngine
 
 JPEG = {"Content-Type": "image/jpeg"}

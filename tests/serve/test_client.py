@@ -18,7 +18,7 @@ from app.serve import uploads
 from app.serve.client import Client, Unreachable
 from pipelines.errors import Dropped, EngineError, Refused, SourceError, UsageError
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
-from pipelines.sources.encoded import EncodedPictures
+from pipelines.sources.files.encoded import EncodedPictures
 from tests.predict.fakes import Held, frame
 from tests.serve.serving import grey, held, served
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.serve import server
+from app.http import server
 from app.serve.serve import Server
 from tests.serve.serving import Caller, get, grey, post, served
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.serve.health import Minute, Recent, report
-from app.serve.room import Holding, Room
+from app.serve.memory_budget import MemoryBudget, Reservation
 from pipelines.errors import Refused
 
 
@@ -75,8 +75,8 @@ def test_nothing_is_judged_by_too_little() -> None:
 
 
 def test_the_room_is_one_for_all() -> None:
-    room = Room(100)
-    one, other = Holding(room), Holding(room)
+    room = MemoryBudget(100)
+    one, other = Reservation(room), Reservation(room)
     one.take(50)
     one.take(100)  # larger than all, and counts for three quarters
     other.take(25)  # small ones still have room
@@ -88,13 +88,13 @@ def test_the_room_is_one_for_all() -> None:
     one.take(50)  # of a thread that is late
     assert room.held == 0
     other.take(60)
-    third = Holding(room)
+    third = Reservation(room)
     with third.taken(40), pytest.raises(Refused):
         third.take(1)
     with third.taken(30):
         third.release()  # the request is over while a thread still works for it
         assert room.held == 60
-    third = Holding(room)
+    third = Reservation(room)
     third.take(40)
     with pytest.raises(Refused):
         third.take(1)

@@ -17,10 +17,10 @@ import av
 import av.error
 import pytest
 
-from pipelines.sources.opening import Limits
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtp.packet import RtpPacket, parse
-from pipelines.sources.rtsp.client import RtspClient
-from tests.media import luma, number_of, numbered
+from pipelines.sources.rtsp.rtsp_client import RtspClient
+from tests.clips import luma, number_of, numbered
 from tests.servers import PatternSpec, Play, RtspServer
 from tests.servers.peers import FullBacklog, HttpFiles, SilentPeer, StoppingHttp
 from tests.system import need
@@ -164,7 +164,7 @@ class TestRtsp:
         stop = threading.Event()
         with (
             RtspServer({"cam": Play(clip, sound=False, always_on=True)}) as server,
-            RtspClient(server.url("cam"), transport="tcp", stop=stop, limits=Limits()) as client,
+            RtspClient(server.url("cam"), transport="tcp", stop=stop, limits=Timeouts()) as client,
         ):
             before = _packets(client, 20)
             server.restart_clock("cam")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.media import Planes, write
+from tests.clips import Planes, write
 from tests.servers.stamp import ALL, CELL, HEIGHT, read_stamp, stamp_rows, strip_of, top
 
 SIZE = (640, 368)

@@ -10,10 +10,10 @@ from typing import Any
 import av
 import numpy as np
 
-from pipelines.files import file_address
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
+from pipelines.media.local_files import file_address
 from pipelines.sinks.video import VideoFile
-from tests.media import grey, level, luma, number_of
+from tests.clips import grey, level, luma, number_of
 
 Times = Sequence[Fraction | float | None]
 

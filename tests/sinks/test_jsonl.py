@@ -17,7 +17,7 @@ import pytest
 from pipelines.errors import SinkError
 from pipelines.frame import CAUSES, STAGES, Frame, Label, Picture, Prediction, Result, StreamInfo, Trace
 from pipelines.sinks.jsonl import JsonLines, as_json
-from tests.media import grey
+from tests.clips import grey
 
 pytestmark = pytest.mark.timeout(20)
 ALWAYS = ["stream", "session", "frame", "pts_s", "time", "arrived_s", "shown_s", "status"]

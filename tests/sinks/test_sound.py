@@ -21,9 +21,9 @@ from av.stream import Disposition
 from pipelines.frame import StreamInfo
 from pipelines.sinks.sound import first_picture_s
 from pipelines.sinks.video import VideoFile, VideoOptions
-from pipelines.sources.file import FileSource
+from pipelines.sources.files.file import FileSource
 from pipelines.sources.source import Unheard
-from tests.media import numbered
+from tests.clips import numbered
 from tests.sinks.feed import frame, numbers, packets, picture, play, replay, times
 
 ROOT = Path(__file__).parents[2]

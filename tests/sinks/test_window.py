@@ -15,8 +15,8 @@ import pytest
 from pipelines.frame import Picture
 from pipelines.sinks.display import display_there, require_display
 from pipelines.sinks.mosaic import Mosaic, cells, columns_for, first_size
+from tests.clips import grey
 from tests.display import Environ, start_xvfb, without_display
-from tests.media import grey
 from tests.system import need
 
 ROOT = Path(__file__).parents[2]

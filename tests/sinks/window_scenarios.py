@@ -24,7 +24,7 @@ from pipelines.errors import UsageError
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
 from pipelines.sinks.display import require_display
 from pipelines.sinks.window import Window, WindowEvent
-from tests.media import grey
+from tests.clips import grey
 
 PATIENCE_S = 5.0
 Screenshot = npt.NDArray[np.uint8]

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tests.media import number_of
+from tests.clips import number_of
 from tests.soak.schedule import Kind
 
 

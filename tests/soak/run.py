@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.clips import numbered
 from tests.command import WATCHLINE, environ
-from tests.media import numbered
 from tests.servers import Play, RtspServer
 from tests.soak.record import Happened, Record, Sample, keep_samples, read_streams
 from tests.soak.schedule import Fault, Kind, schedule

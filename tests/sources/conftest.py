@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.media import level, numbered
+from tests.clips import level, numbered
 from tests.servers import Play, RtspServer
 from tests.system import need
 

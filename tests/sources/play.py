@@ -17,11 +17,11 @@ from typing import cast
 import numpy as np
 
 from pipelines.frame import Capture
-from pipelines.sources.opening import Limits
-from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
-from pipelines.sources.rtsp.source import RtspSource
+from pipelines.sources.opening import Timeouts
+from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import PacketCounts, Source
-from tests.media import number_of
+from tests.clips import number_of
 
 PATIENCE_S = 20.0
 """A test that waits so long for anything has failed."""
@@ -33,10 +33,10 @@ READERS = ("native tcp", "native udp", "ffmpeg tcp", "ffmpeg udp")
 """The ways to read a camera: what is promised of RTSP holds for each."""
 
 
-def camera(url: str, reader: str = "native tcp", limits: Limits | None = None) -> RtspSource:
+def camera(url: str, reader: str = "native tcp", limits: Timeouts | None = None) -> RtspSource:
     """A camera read in one of the ways."""
     client, transport = cast(tuple[Client, Transport], reader.split())
-    return RtspSource(url, RtspOptions(client, transport, limits or Limits()))
+    return RtspSource(url, RtspOptions(client, transport, limits or Timeouts()))
 
 
 class Ears:
@@ -174,7 +174,7 @@ def first(source: Source, count: int) -> list[Capture]:
 
 
 def numbers(captures: list[Capture], step: int = 2) -> list[int]:
-    """Which pictures of a clip of `tests.media` these are."""
+    """Which pictures of a clip of `tests.clips` these are."""
     return [number_of(float(np.mean(c.picture.y)), step) for c in captures]
 
 

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.bench.player import Player as ClipPlayer
 from pipelines.frame import Capture
-from pipelines.sources.file import FileSource
-from pipelines.sources.images import ImagesSource
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.network import NetworkSource
-from pipelines.sources.pace import Loop, Realtime
-from pipelines.sources.player import Player as ClipPlayer
-from pipelines.sources.reconnect import Reconnect
 from pipelines.sources.source import Source
 from pipelines.sources.synthetic import FIRST, Synthetic, SyntheticSource
+from pipelines.sources.wrappers.pace import Loop, Realtime
+from pipelines.sources.wrappers.reconnect import Reconnect
 from tests.servers import RtspServer
 from tests.servers.peers import HttpFiles
 from tests.sources.play import READERS, SOON_S, Ears, Player, Transmitter, camera, descriptors, first, numbers

@@ -19,11 +19,11 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
-from pipelines.sources.coded.seen import Seen
+from pipelines.sources.bitstream.references import PacketVerdict
 from pipelines.sources.decode import REFRESH, Trust, decoded, stream_info
-from pipelines.sources.file import FileSource
-from pipelines.sources.timeline import Timeline
-from tests.media import level, numbered
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.media_time import Timeline
+from tests.clips import level, numbered
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Ears, everything, numbers
 
@@ -120,7 +120,7 @@ class TestTrust:
     def test_a_wave_of_intra_refresh_heals_what_was_damaged_before_it_began(self) -> None:
         trust, answers = Trust(), []
         for index in range(40):
-            trust.packet(index, Made(index, index == 0), Seen(renewed={15: 8, 30: 10}.get(index)))  # type: ignore[arg-type]
+            trust.packet(index, Made(index, index == 0), PacketVerdict(renewed={15: 8, 30: 10}.get(index)))  # type: ignore[arg-type]
             if index == 10:
                 trust.damaged(index)
             answers.append(not trust.corrupt(index, index))
@@ -128,13 +128,13 @@ class TestTrust:
 
     def test_a_key_packet_that_only_begins_such_a_wave_heals_nothing(self) -> None:
         trust = Trust()
-        trust.packet(0, Made(0, True), Seen(key=False))  # type: ignore[arg-type]
+        trust.packet(0, Made(0, True), PacketVerdict(key=False))  # type: ignore[arg-type]
         assert trust.corrupt(0, 0)
 
     def test_what_leans_on_a_missing_packet(self) -> None:
         trust, answers = Trust(), []
         for index, packet in enumerate(_gops(10, 10)):
-            trust.packet(index, packet, Seen(missing=index == 4))  # type: ignore[arg-type]
+            trust.packet(index, packet, PacketVerdict(missing=index == 4))  # type: ignore[arg-type]
             answers.append(not trust.corrupt(index, packet.pts))
         assert answers == [not 4 <= k < 10 for k in range(20)]
 
@@ -190,7 +190,7 @@ class Scene:
 
     @staticmethod
     def make(path: Path, **how: Any) -> Path:
-        from tests.media import write
+        from tests.clips import write
 
         rng = np.random.default_rng(5)
         texture = rng.integers(-12, 12, (96, 96))
@@ -433,8 +433,8 @@ def test_odd_sizes(tmp_path: Path) -> None:
 UNFINISHED = """
 import sys, threading
 from pathlib import Path
-from pipelines.sources.file import FileSource
-from pipelines.sources.rtsp.ffmpeg import _listen_for_losses
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.rtsp.ffmpeg_reader import _listen_for_losses
 from pipelines.sources.source import Unheard
 _listen_for_losses()
 for _ in range(150):
@@ -453,7 +453,7 @@ def test_closing_a_decoder_whose_threads_are_at_work_does_not_deadlock(tmp_path:
 ENDLESS = """
 import sys, threading
 from pathlib import Path
-from pipelines.sources.file import FileSource
+from pipelines.sources.files.file import FileSource
 from pipelines.sources.source import Unheard
 assert len(list(FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), Unheard()))) == 2
 """

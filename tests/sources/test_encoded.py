@@ -14,10 +14,10 @@ from PIL import Image
 
 from pipelines.errors import SourceError
 from pipelines.frame import Picture
-from pipelines.sources import bounds
-from pipelines.sources.encoded import EncodedPictures, announced
-from pipelines.sources.images import read_picture
-from pipelines.sources.pixels import Pixels
+from pipelines.media import decoder_limits
+from pipelines.media.pixels import Pixels
+from pipelines.sources.files.encoded import EncodedPictures, announced
+from pipelines.sources.files.images import read_picture
 from tests.serve.serving import encoded, halves, noise
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -200,4 +200,4 @@ def test_samples() -> None:
 
 def test_the_largest_jpeg_is_within_the_bound() -> None:
     assert announced(encoded(noise((16, 16))))[1:] == (16, 16)
-    assert bounds.PICTURE_PIXELS > 108e6
+    assert decoder_limits.PICTURE_PIXELS > 108e6

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.gate import shown
-from pipelines.sources.file import FileSource, check_file
-from pipelines.sources.images import ImagesSource
+from pipelines.redact import redact_url
+from pipelines.sources.files.file import FileSource, check_file
+from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.network import NetworkSource, has_end, speaks
-from pipelines.sources.opening import Limits
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.source import Source
 from pipelines.sources.webcam import WebcamSource
 from samples import FOLDER
-from tests.media import numbered
+from tests.clips import numbered
 from tests.servers import Play, RtspServer
 from tests.servers.peers import HttpFiles
 from tests.sources.conftest import ffmpeg
@@ -25,7 +25,7 @@ from tests.sources.play import READERS, Ears, camera, descriptors, everything
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
-QUICK = Limits(5, 5)
+QUICK = Timeouts(5, 5)
 SECRET = "geh3im"
 
 
@@ -293,7 +293,7 @@ class TestOthers:
     ],
 )
 def test_addresses_as_they_are_shown(address: str, wanted: str) -> None:
-    assert shown(address) == wanted
+    assert redact_url(address) == wanted
 
 
 def test_what_this_ffmpeg_speaks() -> None:

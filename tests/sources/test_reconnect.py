@@ -14,10 +14,10 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, Picture, StreamInfo
-from pipelines.sources.opening import Limits
-from pipelines.sources.reconnect import Reconnect, RetryOptions
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.source import Watch
-from tests.media import grey
+from pipelines.sources.wrappers.reconnect import Reconnect, RetryOptions
+from tests.clips import grey
 from tests.servers import Play, RtspServer
 from tests.sources.play import READERS, SOON_S, Ears, Player, camera, descriptors, numbers
 from tests.system import need
@@ -224,7 +224,7 @@ def server(clips: Path) -> Iterator[RtspServer]:
 
 
 def _retried(server: RtspServer, reader: str) -> Reconnect:
-    return Reconnect(lambda: camera(server.url("cam"), reader, Limits(2, 0.8)), RetryOptions(0.05, 0.1))
+    return Reconnect(lambda: camera(server.url("cam"), reader, Timeouts(2, 0.8)), RetryOptions(0.05, 0.1))
 
 
 @pytest.mark.parametrize("reader", READERS)

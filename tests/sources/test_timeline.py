@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.frame import StreamInfo
-from pipelines.sources.file import FileSource
-from pipelines.sources.timeline import JUMP_S, Timeline
-from tests.media import numbered
+from pipelines.sources.files.file import FileSource
+from pipelines.sources.media_time import JUMP_S, Timeline
+from tests.clips import numbered
 from tests.sources.play import everything, numbers
 
 TICKS = 90_000

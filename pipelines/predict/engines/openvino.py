@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.predict.engines.engine import Slot
-from pipelines.predict.engines.silent import import_openvino
+from pipelines.predict.engines.openvino_import import import_openvino
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """The sizes that are run. The first use of each costs 20 to 400 ms here, all of 1..32 cost 12 s: too long to warm, too

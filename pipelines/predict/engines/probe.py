@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.predict.engines.engine import Slot
-from pipelines.predict.profile import Profile, Timing, measured_sizes
+from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
 
 CLASSES = 256
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from pipelines.predict.engines.engine import Slot
-from pipelines.predict.models import Network
+from pipelines.predict.models.catalog import LoadedModel
 
 
 class Event(Protocol):
@@ -147,7 +147,7 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, network: Network, *, device: Device, precision: str, threads: int) -> None:
+    def __init__(self, network: LoadedModel, *, device: Device, precision: str, threads: int) -> None:
         """threads: of torch on the CPU."""
         self.precision = precision
         self.device = str(device.torch_device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pipelines.sources.rtp.nal import SLICE, TRAILING, NalUnits
+from pipelines.sources.rtp.nal_payload import SLICE, TRAILING, NalUnits
 from pipelines.sources.rtp.sequence import Ordered
 from pipelines.sources.rtp.unit import NALS_MOST, SHORT_START, AccessUnit, OpenUnit
 

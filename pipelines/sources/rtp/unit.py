@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.sources.rtp.nal import KEY, LEADING, PARAMETERS, SEI, SLICE, NalUnits
+from pipelines.sources.rtp.nal_payload import KEY, LEADING, PARAMETERS, SEI, SLICE, NalUnits
 
 START = b"\0\0\0\1"
 SHORT_START = b"\0\0\1"

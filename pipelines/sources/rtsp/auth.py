@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.gate import one_line
+from pipelines.redact import one_line
 from pipelines.sources.rtsp.url import Credentials
 
 HASHES: dict[str, Callable[[bytes], str]] = {

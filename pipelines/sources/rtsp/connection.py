@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Sequence
 
 from pipelines.errors import SourceError, reason
-from pipelines.sources.rtsp.waiting import ready
+from pipelines.sources.rtsp.deadline import ready
 
 RECEIVE_BYTES = 256 << 10
 """Of one read: more than a key picture has, so that a burst is one call."""

@@ -8,10 +8,10 @@ import socket
 import ssl
 
 from pipelines.errors import SourceError, reason
-from pipelines.sources.host import Resolved, addresses
+from pipelines.sources.resolver import Resolved, addresses
 from pipelines.sources.rtsp.connection import Connection, HungUp
+from pipelines.sources.rtsp.deadline import Deadline, ready
 from pipelines.sources.rtsp.url import Target
-from pipelines.sources.rtsp.waiting import Deadline, ready
 
 MAX_ADDRESSES = 8
 """Of one host that are tried."""

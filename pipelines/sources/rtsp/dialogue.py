@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from pipelines.sources.rtsp.auth import Login
 from pipelines.sources.rtsp.connection import Connection
-from pipelines.sources.rtsp.message import Headers, Interleaved, ProtocolError, Request, Response, Wire
-from pipelines.sources.rtsp.waiting import Deadline
+from pipelines.sources.rtsp.deadline import Deadline
+from pipelines.sources.rtsp.message import Headers, Interleaved, ProtocolError, Response, RtspRequest, Wire
 
 AGENT = "Watchline"
 ATTEMPTS = 3
@@ -56,7 +56,7 @@ class Dialogue:
         authorization = self._login.header(method, uri)
         if authorization is not None:
             fields["Authorization"] = authorization
-        self.connection.send(Request(method, uri, Headers(tuple(fields.items()))).encode())
+        self.connection.send(RtspRequest(method, uri, Headers(tuple(fields.items()))).encode())
         return self._cseq
 
     def settle(self, response: Response) -> bool:
@@ -85,7 +85,7 @@ class Dialogue:
 
     def _fresh(self) -> Iterator[Interleaved | Response]:
         for item in self._wire:
-            if isinstance(item, Request):
+            if isinstance(item, RtspRequest):
                 self._reply(item)
             else:
                 yield item
@@ -107,7 +107,7 @@ class Dialogue:
         if self._early_bytes > EARLY_BYTES:
             raise ProtocolError(f"{EARLY_BYTES >> 20} MiB came before an answer")
 
-    def _reply(self, request: Request) -> None:
+    def _reply(self, request: RtspRequest) -> None:
         status, reason = (200, "OK") if request.method in (*ANSWERED, *ENDS) else (501, "Not Implemented")
         fields = [("CSeq", request.headers.get("CSeq")), ("User-Agent", AGENT)]
         if self.session:

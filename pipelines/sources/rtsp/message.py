@@ -45,7 +45,7 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RtspRequest:
     """A request, ours or the server's. `uri` holds no user information."""
 
     method: str
@@ -85,7 +85,7 @@ class Interleaved:
         return b"$" + bytes((self.channel,)) + len(self.data).to_bytes(2, "big") + self.data
 
 
-Item = Request | Response | Interleaved
+Item = RtspRequest | Response | Interleaved
 
 
 def _encoded(start: str, headers: Headers, body: bytes) -> bytes:
@@ -108,7 +108,7 @@ class Wire:
         self._seen = 0  # up to here no end of a line was found
         self._lines: list[str] = []
         self._size = 0  # bytes of self._lines
-        self._head: Request | Response | None = None  # waits for its body
+        self._head: RtspRequest | Response | None = None  # waits for its body
         self._body = 0
         self._stray = 0
 
@@ -143,8 +143,8 @@ class Wire:
             return None
         head, body = self._head, self._take(self._body)
         self._head = None
-        if isinstance(head, Request):
-            return Request(head.method, head.uri, head.headers, body)
+        if isinstance(head, RtspRequest):
+            return RtspRequest(head.method, head.uri, head.headers, body)
         return Response(head.status, head.reason, head.headers, body)
 
     def _take(self, size: int) -> bytes:
@@ -200,7 +200,7 @@ class Wire:
         if answer := STATUS_LINE.fullmatch(start):
             self._head = Response(int(answer[1]), (answer[2] or "").strip(), headers)
         elif request := REQUEST_LINE.fullmatch(start):
-            self._head = Request(request[1].upper(), request[2], headers)
+            self._head = RtspRequest(request[1].upper(), request[2], headers)
         else:
             other = "HTTP" if start.startswith("HTTP/") else "something else"
             raise ProtocolError(f"the server speaks {other} on this port, not RTSP")

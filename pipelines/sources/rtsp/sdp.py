@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 from pipelines.errors import SourceError
-from pipelines.sources.coded.nal import H264Nal, H265Nal
+from pipelines.sources.bitstream.nal import H264Nal, H265Nal
 from pipelines.sources.rtsp.message import ProtocolError
 from pipelines.sources.rtsp.url import SCHEME, escaped, without_user
 

@@ -8,7 +8,7 @@ from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from pipelines.errors import SourceError
-from pipelines.gate import one_line, shown
+from pipelines.redact import one_line, redact_url
 
 PORTS = {"rtsp": 554, "rtsps": 322}
 """RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""
@@ -55,7 +55,7 @@ class Target:
 def display(url: str) -> str:
     """What people see of a URL, whatever it holds."""
     # Cut when the password is out: its end may lie beyond the cut.
-    return one_line(shown(url))[:MAX_SHOWN] if "://" in url else "an address without //"
+    return one_line(redact_url(url))[:MAX_SHOWN] if "://" in url else "an address without //"
 
 
 def parse(url: str) -> Target:

@@ -25,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from app.machine import machine
+from app.machine.machine import machine
 from tests.benchmarks.age.figures import Figures, Given
 from tests.benchmarks.age.first import first
 from tests.benchmarks.age.loss import loss

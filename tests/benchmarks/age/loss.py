@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from pipelines.sources.rtsp.options import RtspOptions
-from pipelines.sources.rtsp.source import RtspSource
+from pipelines.sources.rtsp.rtsp_options import RtspOptions
+from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import PacketCounts
 from tests.benchmarks.age.figures import Figures, Given
 from tests.benchmarks.age.reader import CODECS

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.sources.rtsp.options import Client, RtspOptions, Transport
-from pipelines.sources.rtsp.source import RtspSource
+from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Unheard
 from tests.benchmarks.age.figures import SETTLE_S
 from tests.servers.stamp import read_stamp, strip_of

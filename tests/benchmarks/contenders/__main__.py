@@ -20,7 +20,7 @@ from typing import Any
 
 import av
 
-from app.machine import machine
+from app.machine.machine import machine
 from samples import FOLDER
 from tests.benchmarks import environment
 from tests.benchmarks.clip import repeated

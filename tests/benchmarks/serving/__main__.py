@@ -26,7 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.machine import machine
+from app.machine.machine import machine
 from samples import FOLDER
 from tests.benchmarks import environment
 from tests.benchmarks.serving import services
@@ -205,7 +205,7 @@ class Bench:
         """One of two workers is killed under three quarters of the rate."""
         service = services.watchline("--precision", self._precision, "--workers", "2")
         with self._up(service) as (service, up):
-            worker = next(pid for pid in children_of(up.pid) if "pipelines.predict.child" in command_of(pid))
+            worker = next(pid for pid in children_of(up.pid) if "pipelines.predict.workers.child" in command_of(pid))
             kill = f"import os,time; time.sleep({KILLED_S}); os.kill({worker}, {int(signal.SIGKILL)})"
             with subprocess.Popen([sys.executable, "-c", kill]):
                 trial = self.load(service, up, rate=0.75 * rate, seconds=RECOVERY_S, budget_s=1.0)

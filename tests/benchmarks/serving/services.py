@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app import build, choose
-from pipelines.predict import models
-from pipelines.predict.store import ModelStore
+from pipelines.predict.models import catalog
+from pipelines.predict.models.store import ModelStore
 from tests.benchmarks import environment
 from tests.benchmarks.serving.messages import in_json, raw
 
@@ -66,7 +66,7 @@ def mosec(precision: str) -> Service:
 
 def model() -> Path:
     """Watchline's own converted default model: all services run the same one."""
-    name = models.find(models.DEFAULT)
+    name = catalog.find(catalog.DEFAULT)
     stored = ModelStore(build.cache_folder()).get(name.identity, lambda folder: choose.convert(name, folder, build.cores()))
     return stored.model
 

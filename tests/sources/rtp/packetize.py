@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.sources.rtp.access_units import AccessUnits
-from pipelines.sources.rtp.h264 import H264
-from pipelines.sources.rtp.h265 import H265
+from pipelines.sources.rtp.h264_payload import H264
+from pipelines.sources.rtp.h265_payload import H265
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtp.sequence import PacketOrder
 from pipelines.sources.rtp.unit import START, AccessUnit

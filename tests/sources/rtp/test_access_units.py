@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.sources.rtp.access_units import MARKER_WITHIN, NO_MARKER, PROBATION_S, AccessUnits
-from pipelines.sources.rtp.h264 import H264
+from pipelines.sources.rtp.h264_payload import H264
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtp.sequence import Ordered
 from pipelines.sources.rtp.unit import NALS_MOST, UNIT_MOST, AccessUnit

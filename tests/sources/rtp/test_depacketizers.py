@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pipelines.sources.rtp.h264 import H264
-from pipelines.sources.rtp.h265 import H265
-from pipelines.sources.rtp.nal import KEY, LEADING, NAL_MOST, PARAMETERS, SEI, SLICE, TRAILING, Fragments, NalUnits
+from pipelines.sources.rtp.h264_payload import H264
+from pipelines.sources.rtp.h265_payload import H265
+from pipelines.sources.rtp.nal_payload import KEY, LEADING, NAL_MOST, PARAMETERS, SEI, SLICE, TRAILING, Fragments, NalUnits
 from tests.sources.rtp.packetize import CODECS, Codec, fragments, payloads, stream
 
 SLICES: dict[Codec, bytes] = {"h264": b"\x65" + bytes(range(1, 100)), "h265": b"\x26\x01" + bytes(range(1, 100))}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.sources.rtsp.client import RtspClient
 from pipelines.sources.rtsp.received import Received
+from pipelines.sources.rtsp.rtsp_client import RtspClient
 from tests.sources.play import descriptors
 
 SECRET = "geh3im"

@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.sources.rtp.packet import RtpPacket, parse
-from pipelines.sources.rtsp import native
-from tests.media import numbered, write
+from pipelines.sources.rtsp import native_reader
+from tests.clips import numbered, write
 from tests.servers import Play, RtspServer
 from tests.servers.vlc import Vlc
 from tests.sources.play import Player, camera, everything, numbers
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(60)
 HEVC = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=25:min-keyint=25"}
 CLIPS = ("h264", "h264 b-frames", "h265", "h265 b-frames")
 NUMBERS = 110
-"""Of the pictures of `tests.media`, before they begin again."""
+"""Of the pictures of `tests.clips`, before they begin again."""
 RATE = 50
 
 
@@ -109,7 +109,7 @@ def test_two_of_a_hundred_packets_lost(clips: Path, monkeypatch: pytest.MonkeyPa
             came.append(packet.sequence)
         return packet
 
-    monkeypatch.setattr(native, "parse", listening)
+    monkeypatch.setattr(native_reader, "parse", listening)
     need("gst-rtsp-server")
     lossy = Play(clips / "lossy.mp4", sound=False, drop=0.02)
     with RtspServer({"cam": lossy}) as server, Player(camera(server.url("cam"), "native udp")) as player:

@@ -13,17 +13,17 @@ from collections.abc import Callable
 import pytest
 
 from pipelines.errors import SourceError, Stopped
-from pipelines.sources.opening import Limits
-from pipelines.sources.rtsp.client import REDIRECTS, RtspClient
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.message import ProtocolError
+from pipelines.sources.rtsp.rtsp_client import REDIRECTS, RtspClient
+from pipelines.sources.rtsp.rtsp_session import Transport
 from pipelines.sources.rtsp.sdp import Unsupported
-from pipelines.sources.rtsp.session import Transport
 from tests.servers.peers import FullBacklog, SilentPeer
 from tests.servers.scripted import HANG_UP, SDP, Asked, Reply, Script, Scripted, camera, frame, reply
 from tests.sources.rtsp.clients import SECRET, Clock, Stopping, nothing_open, received  # noqa: F401 - a fixture
 
 STAGES = ("OPTIONS", "DESCRIBE", "SETUP", "PLAY")
-QUICK = Limits(10, 5)
+QUICK = Timeouts(10, 5)
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_open")]
 
 
@@ -237,7 +237,7 @@ class TestRefusals:
             b"RTSP/1.0 200 OK\r\n\r\n" + SDP,
             b"RTSP/1.0 200 OK\r\n" + b"X: y\r\n" * 200,
             b"RTSP/1.0 200 OK\r\nX: " + b"y" * 70000,
-            b"HTTP/1.0 400 Bad Request\r\n\r\n",
+            b"HTTP/1.0 400 Bad RtspRequest\r\n\r\n",
             b"\0" * 100,
             b"RTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n",
         ],
@@ -324,7 +324,7 @@ class TestRefusals:
         with Scripted(camera()) as server, FullBacklog() as full:
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (full.port, server.port)]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-            with RtspClient("rtsp://twice/cam", transport="tcp", stop=threading.Event(), limits=Limits(1, 1)):
+            with RtspClient("rtsp://twice/cam", transport="tcp", stop=threading.Event(), limits=Timeouts(1, 1)):
                 assert server.methods == list(STAGES)
 
     @pytest.mark.parametrize("times", [1, 7])
@@ -337,7 +337,7 @@ class TestRefusals:
 
     def test_a_peer_that_accepts_and_says_nothing(self) -> None:
         with SilentPeer() as peer, pytest.raises(SourceError, match=r"within 0\.2 s"):
-            RtspClient(peer.url(), transport="tcp", stop=threading.Event(), limits=Limits(0.2, 1)).open()
+            RtspClient(peer.url(), transport="tcp", stop=threading.Event(), limits=Timeouts(0.2, 1)).open()
 
 
 def _digest(asked: Asked, algorithm: str = "md5") -> bool:
@@ -775,7 +775,7 @@ def test_hostile_servers_end_in_documented_errors() -> None:
     with Scripted(mutated) as server:
         for _ in range(100):
             try:
-                with _client(server, "u:p", transport=chance.choice(["tcp", "udp"]), limits=Limits(0.05, 0.05)) as client:
+                with _client(server, "u:p", transport=chance.choice(["tcp", "udp"]), limits=Timeouts(0.05, 0.05)) as client:
                     opened += 1
                     for _ in range(3):
                         client.receive(0.001)

@@ -9,11 +9,11 @@ from typing import Literal
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.sources.opening import Limits
-from pipelines.sources.rtsp.client import RtspClient
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.received import Received
+from pipelines.sources.rtsp.rtsp_client import RtspClient
+from pipelines.sources.rtsp.rtsp_session import Transport
 from pipelines.sources.rtsp.sdp import Unsupported
-from pipelines.sources.rtsp.session import Transport
 from tests.servers import PatternSpec, RtspServer
 from tests.sources.play import descriptors
 from tests.system import need
@@ -40,7 +40,7 @@ def server() -> Iterator[RtspServer]:
 
 
 def _client(url: str, transport: Transport = "tcp") -> RtspClient:
-    return RtspClient(url, transport=transport, stop=threading.Event(), limits=Limits(20, 5))
+    return RtspClient(url, transport=transport, stop=threading.Event(), limits=Timeouts(20, 5))
 
 
 def _watched(client: RtspClient) -> list[Received]:

@@ -16,8 +16,8 @@ from pipelines.sources.rtsp.message import (
     Interleaved,
     Item,
     ProtocolError,
-    Request,
     Response,
+    RtspRequest,
     Wire,
 )
 
@@ -33,7 +33,7 @@ def _items(*parts: bytes) -> list[Item]:
 
 
 def test_a_request_as_it_goes_out() -> None:
-    request = Request("DESCRIBE", "rtsp://h/cam", Headers((("CSeq", "2"), ("Accept", "application/sdp"))))
+    request = RtspRequest("DESCRIBE", "rtsp://h/cam", Headers((("CSeq", "2"), ("Accept", "application/sdp"))))
     assert request.encode() == b"DESCRIBE rtsp://h/cam RTSP/1.0\r\nCSeq: 2\r\nAccept: application/sdp\r\n\r\n"
 
 
@@ -42,12 +42,12 @@ def test_a_body_brings_its_length() -> None:
 
 
 def test_no_value_begins_a_line_of_its_own() -> None:
-    request = Request("PLAY", "rtsp://h/\r\nEvil: 1", Headers((("Session", "1\r\nEvil: 2"),)))
+    request = RtspRequest("PLAY", "rtsp://h/\r\nEvil: 1", Headers((("Session", "1\r\nEvil: 2"),)))
     assert request.encode().count(b"\n") == 3
 
 
 def test_secrets_are_not_in_the_repr() -> None:
-    request = Request("PLAY", "rtsp://h/", Headers((("Authorization", "Basic c2VjcmV0"),)))
+    request = RtspRequest("PLAY", "rtsp://h/", Headers((("Authorization", "Basic c2VjcmV0"),)))
     assert "c2VjcmV0" not in repr(request)
 
 
@@ -86,7 +86,7 @@ def test_answers_as_servers_write_them(data: bytes, status: int, fields: tuple[t
 
 def test_a_request_of_the_server() -> None:
     (item,) = _items(b"set_parameter rtsp://h/ RTSP/1.0\r\nCSeq: 9\r\nContent-Length: 2\r\n\r\nhi")
-    assert isinstance(item, Request)
+    assert isinstance(item, RtspRequest)
     assert (item.method, item.uri, item.headers.get("cseq"), item.body) == ("SET_PARAMETER", "rtsp://h/", "9", b"hi")
 
 
@@ -97,7 +97,7 @@ STREAM = (
 
 def test_everything_mixed() -> None:
     kinds = [type(item).__name__ for item in _items(STREAM)]
-    assert kinds == ["Response", "Interleaved", "Response", "Interleaved", "Request", "Interleaved"]
+    assert kinds == ["Response", "Interleaved", "Response", "Interleaved", "RtspRequest", "Interleaved"]
     assert [(i.channel, i.data) for i in _items(STREAM) if isinstance(i, Interleaved)] == [(0, b"abc"), (1, b""), (255, b"$")]
 
 
@@ -140,7 +140,7 @@ def test_what_is_taken_does_not_stay() -> None:
         b"RTSP/1.0 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"RTSP/1.0 abc\r\n\r\n",
         b"RTSP/1.0 2000 OK\r\n\r\n",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"HTTP/1.1 400 Bad RtspRequest\r\n\r\n",
         b"hello\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
         b"\x15\x03\x03\0\x02",
@@ -177,7 +177,7 @@ def test_equal_lengths_are_no_contradiction() -> None:
 
 def test_a_port_that_speaks_http_is_named() -> None:
     with pytest.raises(ProtocolError, match="HTTP"):
-        _items(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n")
+        _items(b"HTTP/1.1 400 Bad RtspRequest\r\nServer: x\r\n\r\n")
 
 
 def test_hostile_bytes_raise_nothing_else() -> None:
@@ -200,7 +200,7 @@ def test_hostile_bytes_raise_nothing_else() -> None:
             for cut in range(0, len(data), 37):
                 wire.feed(bytes(data[cut : cut + 37]))
                 for item in wire:
-                    assert isinstance(item, Request | Response | Interleaved)
+                    assert isinstance(item, RtspRequest | Response | Interleaved)
         except ProtocolError:
             pass
         assert wire.pending <= len(data)

@@ -13,11 +13,11 @@ import pytest
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
-from pipelines.sources.opening import Limits
+from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtp.packet import RtpPacket
-from pipelines.sources.rtsp.client import RtspClient
-from pipelines.sources.rtsp.native import NativeRtsp
-from pipelines.sources.rtsp.options import RtspOptions, Transport
+from pipelines.sources.rtsp.native_reader import NativeRtsp
+from pipelines.sources.rtsp.rtsp_client import RtspClient
+from pipelines.sources.rtsp.rtsp_options import RtspOptions, Transport
 from tests.servers.streaming import Streaming, described, goodbye, sender_report
 from tests.sources.play import Player
 from tests.sources.rtp.packetize import CODECS, STEP, Codec, Marks, Stream, bare, decode, packetize, stream, wire
@@ -62,7 +62,7 @@ class Camera:
     ) -> None:
         self.clock = Clock()
         self.server = Streaming(sdp, timeout_s=timeout_s)
-        self._options = RtspOptions("native", transport, Limits(10, read_s), clock_trusted=trusted)
+        self._options = RtspOptions("native", transport, Timeouts(10, read_s), clock_trusted=trusted)
         self._clock = clock or self.clock
         self._sent = 0
 

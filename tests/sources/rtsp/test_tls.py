@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import SourceError, Stopped
-from pipelines.sources.opening import Limits
-from pipelines.sources.rtsp.client import RtspClient
-from pipelines.sources.rtsp.ffmpeg import FfmpegRtsp
-from pipelines.sources.rtsp.options import RtspOptions
+from pipelines.sources.opening import Timeouts
+from pipelines.sources.rtsp.ffmpeg_reader import FfmpegRtsp
+from pipelines.sources.rtsp.rtsp_client import RtspClient
+from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from tests.servers.certificates import self_signed, server_context
 from tests.servers.peers import SilentPeer
 from tests.servers.scripted import Scripted, camera, frame, reply
@@ -31,7 +31,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _client(server: Scripted | SilentPeer, **options: object) -> RtspClient:
     url = server.url(scheme="rtsps")
-    return RtspClient(url, **{"transport": "tcp", "stop": threading.Event(), "limits": Limits(10, 5), **options})  # type: ignore[arg-type]
+    return RtspClient(url, **{"transport": "tcp", "stop": threading.Event(), "limits": Timeouts(10, 5), **options})  # type: ignore[arg-type]
 
 
 def _fails(server: Scripted | SilentPeer, **options: object) -> SourceError:
@@ -111,7 +111,7 @@ def test_a_peer_that_does_not_shake_hands() -> None:
         with pytest.raises(Stopped):
             _client(peer, stop=clock.stop, clock=clock).open()
         with pytest.raises(SourceError, match=r"within 0\.2 s"):
-            _client(peer, limits=Limits(0.2, 1)).open()
+            _client(peer, limits=Timeouts(0.2, 1)).open()
 
 
 def test_the_password_never_goes_down_to_plain_text(trusted: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_password_never_goes_down_to_plain_text(trusted: Path) -> None:
         moved = camera(DESCRIBE=lambda asked: reply(asked, 302, b"", f"Location: {plain.url()}"))
         with Scripted(moved, tls=server_context(trusted)) as server:
             url = server.url(who=f"u:{SECRET}", scheme="rtsps")
-            client = RtspClient(url, transport="tcp", stop=threading.Event(), limits=Limits(10, 5))
+            client = RtspClient(url, transport="tcp", stop=threading.Event(), limits=Timeouts(10, 5))
             with pytest.raises(SourceError, match="401"):
                 client.open()
         assert plain.methods == ["OPTIONS", "DESCRIBE"]
@@ -131,7 +131,7 @@ class TestFfmpeg:
 
     @staticmethod
     def _played(certificate: Path, *, verify: bool = True) -> Player:
-        options = RtspOptions("ffmpeg", limits=Limits(10, 5), tls_verify=verify)
+        options = RtspOptions("ffmpeg", limits=Timeouts(10, 5), tls_verify=verify)
         packets = [frame(wire(packet)) for packet in bare(packetize(stream("h264", frames=30)))]
         played = camera(described("h264"), PLAY=lambda asked: reply(asked) + b"".join(packets))
         with Scripted(played, tls=server_context(certificate)) as server:

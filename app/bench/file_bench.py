@@ -1,0 +1,90 @@
+"""`watchline bench files`: end to end on a clip, beside the limit that its parts set, each measured alone in the same run.
+
+The limit on c cores is 1000 c / (CPU milliseconds a frame of decode + preprocess + model + render + encode).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from app import build
+from app.bench import stages
+from app.bench.tables import machine_lines, table
+from app.config import Settings
+from app.run.work import Work
+from app.streams import plan
+from app.terminal.stdio import Results
+from pipelines.errors import UsageError
+from pipelines.predict.predictor import PredictorEvents
+from pipelines.sources.files.file import FileSource
+
+BATCH = 16
+"""The largest batch in which the model is measured alone."""
+
+
+def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
+    """Measure and print.
+
+    :raises UsageError: if a source is no video file.
+    """
+    streams = plan(settings)
+    if any(s.kind != "file" for s in streams):
+        raise UsageError("bench files needs video files; it measures how fast they can be worked off")
+    work = Work(settings, streams, {}, None, results)
+    work.thread.start()
+    work.thread.join()
+    cpu_s, wall_s = time.process_time() - work.ready_cpu_s, time.monotonic() - work.ready_s
+    if work.error is not None:
+        raise work.error
+    report = work.report()
+    shown = sum(s["shown"] for s in report["streams"].values())
+    costs = _parts(settings, Path(streams[0].address))
+    limit_fps = 1e3 * build.cores() / sum(costs.values())
+    fps = report["throughput_fps"] or 0.0
+    result = report | {
+        "run_fps": round(shown / wall_s, 1),
+        "cpu_ms": round(1e3 * cpu_s / max(shown, 1), 3),
+        "parts_cpu_ms": costs,
+        "limit_fps": round(limit_fps, 1),
+        "share_of_limit": round(fps / limit_fps, 3),
+    }
+    if as_json:
+        results.put(json.dumps(result, ensure_ascii=False))
+    else:
+        _print(result, results)
+    return work.exit_code()
+
+
+def _parts(settings: Settings, clip: Path) -> dict[str, float]:
+    """CPU milliseconds a frame of each part, alone."""
+    captures, decode_ms = stages.decode(lambda: FileSource(clip))
+    model = build.make_model(settings, PredictorEvents(), build.Load())
+    batches = stages.model(model.engine, min(BATCH, build.batches(settings, model.engine, build.Load())[1]))
+    costs = {
+        "decode": decode_ms,
+        "preprocess": stages.preprocess(model.preprocess, captures),
+        # In the batch that costs least: the most that the cores could do.
+        "model": min(cost.cpu_ms for cost in batches.values()),
+    }
+    if settings.output is not None:
+        costs |= stages.drawn(captures)
+    return {name: round(ms, 3) for name, ms in costs.items()}
+
+
+def _print(result: dict[str, Any], results: Results) -> None:
+    for line in machine_lines(result["machine"]):
+        results.put(line)
+    results.put(f"{result['engine']['why']}")
+    captured = sum(s["captured"] for s in result["streams"].values())
+    results.put(
+        f"\n{captured} frames, {result['throughput_fps']} frames/s; parts alone allow {result['limit_fps']} "
+        f"({', '.join(f'{name} {ms} ms' for name, ms in result['parts_cpu_ms'].items())} of CPU a frame): "
+        f"{100 * result['share_of_limit']:.0f} % of the limit; {result['cpu_ms']} ms of CPU a frame in all"
+    )
+    drops = sum(n for s in result["streams"].values() for n in s["dropped"].values())
+    results.put(f"dropped {drops}, batches {result['batch_sizes']}, warm-up {result['warmup_s']} s\n")
+    rows = [[stage, *(figures[k] for k in ("p50", "p95", "p99", "max"))] for stage, figures in result["latency_ms"].items()]
+    results.put(table(["ms", "p50", "p95", "p99", "max"], rows))

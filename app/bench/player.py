@@ -1,0 +1,83 @@
+"""A clip as a camera sends it: each packet comes at its time and is decoded then, again and again.
+
+`Realtime` decodes a file ahead and releases its pictures by their times, so that decoding is in no latency. Here it is, as with
+a camera, and the clock is open: whatever becomes of the pictures, and however late this thread is, the next packet comes at
+its time. `arrived_s` is when the packet was due, not when the thread woke for it: to wait for a core counts as latency.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from pipelines.frame import Capture
+from pipelines.media.local_files import file_address
+from pipelines.media.packets import demuxed
+from pipelines.sources.decode import PictureDecoder, stream_info
+from pipelines.sources.files.file import LOCAL, timeline
+from pipelines.sources.files.playlist import check_playlist
+from pipelines.sources.media_time import DEFAULT_RATE
+from pipelines.sources.opening import Timeouts, opened
+from pipelines.sources.source import Watch
+from pipelines.sources.transparency import decoder_of
+
+
+class Player:
+    """Plays a file without end, as one session.
+
+    start_s: when the first packet is due (None: when the file is open). Streams that begin at different moments send at
+    different moments of the period.
+    """
+
+    live = True
+
+    def __init__(self, path: Path, *, start_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._start_s = start_s
+        self._clock = clock
+
+    def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
+        check_playlist(self._path)
+        with opened(file_address(self._path), stop=stop, limits=Timeouts(), options=LOCAL) as (container, stream):
+            info = stream_info(stream)
+            decoder = PictureDecoder(
+                decoder_of(stream), watch=watch, info=info, timeline=timeline(info, container), clock=self._clock
+            )
+            start_s = self._clock() if self._start_s is None else self._start_s
+            for packet, due_s in _turns(container, stream):
+                if stop.wait(max(start_s + due_s - self._clock(), 0.0)):
+                    return
+                yield from decoder.captures(packet, start_s + due_s, aspect=stream.sample_aspect_ratio)
+
+
+def _turns(container: InputContainer, stream: VideoStream) -> Iterator[tuple[Packet, float]]:
+    """The clip's packets for ever, each with the seconds after the first at which it is due. The times in them run on.
+
+    A stream without end never empties its decoder: what that holds when a turn ends (with B-frames) is left out.
+    """
+    period = 1 / (stream.average_rate or DEFAULT_RATE)
+    step = round(period / stream.time_base) if stream.time_base else 1
+    first: int | None = None
+    next_dts = shift = 0
+    while True:
+        empty = True
+        for packet in demuxed(container, stream):
+            if not packet.size:
+                continue
+            dts = (packet.dts if packet.dts is not None else next_dts - shift) + shift
+            if empty and first is not None:
+                shift += next_dts - dts
+                dts = next_dts
+            empty, first = False, dts if first is None else first
+            packet.dts, packet.pts = dts, packet.pts + shift if packet.pts is not None else None
+            next_dts = max(next_dts, dts + (packet.duration or step))
+            yield packet, float((dts - first) * packet.time_base)
+        if empty:
+            return
+        container.seek(0)

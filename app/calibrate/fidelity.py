@@ -1,0 +1,153 @@
+"""How the int8 form of a model compares with fp32: the record that is kept beside it, and how people read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.choose import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, cosines, likeness
+from app.machine.machine import machine, version
+from pipelines.cores import cores
+from pipelines.errors import Stopped
+from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
+
+SIZES = (1, 8, 16)
+"""Batches whose time is measured."""
+MEASURE_S = 0.6
+"""Time that is spent on measuring one size, both models in turn."""
+
+
+Logits = npt.NDArray[np.float32]
+
+
+def compared(
+    exact: Path, int8: Path, batch: int | None, frames: npt.NDArray[np.uint8], keep_on: Callable[[], bool]
+) -> dict[str, Any]:
+    """The record's figures. frames: (n, 3, H, W) uint8, none of which calibrated; batch: the only size that the model takes.
+
+    :raises Stopped: if `keep_on` said so.
+    """
+    sizes = SIZES if batch is None else (batch,)
+    models = {"fp32": exact, "int8": int8}
+    engines = {name: OpenVinoEngine(path, name, cores(), None, batch) for name, path in models.items()}
+    slots = {name: engine.open(max(sizes), 1)[0] for name, engine in engines.items()}
+    try:
+        logits = {name: _logits(engine, slots[name], frames, max(sizes), keep_on) for name, engine in engines.items()}
+        times = {size: _times(engines, slots, size, keep_on) for size in sizes}
+    finally:
+        for engine in engines.values():
+            engine.close()
+    return {
+        **_alike(logits["fp32"], logits["int8"]),
+        "ms_a_frame": {name: {str(size): round(times[size][name], 3) for size in sizes} for name in engines},
+        "size_mb": {name: round(_size_mb(path), 2) for name, path in models.items()},
+        "machine": {**machine(), "nncf": version("nncf")},
+    }
+
+
+def _alike(exact: Logits, other: Logits) -> dict[str, Any]:
+    like = likeness(exact, other)
+    return {
+        "frames": len(exact),
+        "sure_frames": like.sure_frames,
+        "agreement": round(like.agreement, 4),
+        "sure_agreement": None if like.sure_agreement is None else round(like.sure_agreement, 4),
+        "cosine": round(like.cosine, 5),
+        "least_cosine": round(float(cosines(exact, other).min()), 5),
+        "passed": like.passed,
+    }
+
+
+def _logits(
+    engine: OpenVinoEngine, slot: OpenVinoSlot, frames: npt.NDArray[np.uint8], size: int, keep_on: Callable[[], bool]
+) -> Logits:
+    found = []
+    for start in range(0, len(frames), size):
+        _check(keep_on)
+        part = frames[start : start + size]
+        slot.input[: len(part)] = part
+        engine.start(slot, len(part))
+        found.append(engine.wait(slot, len(part)).copy())
+    return np.concatenate(found)
+
+
+def _times(
+    engines: Mapping[str, OpenVinoEngine], slots: Mapping[str, OpenVinoSlot], size: int, keep_on: Callable[[], bool]
+) -> dict[str, float]:
+    """Milliseconds a frame, the best of as many warm batches as time allows, in turn: others use the machine, too."""
+    best: dict[str, float] = {}
+    end_s = time.monotonic() + MEASURE_S
+    rounds = 0
+    while rounds < 3 or time.monotonic() < end_s:
+        _check(keep_on)
+        for name, engine in engines.items():
+            began_s = time.perf_counter()
+            engine.start(slots[name], size)
+            engine.wait(slots[name], size)
+            took_s = time.perf_counter() - began_s
+            if rounds:  # the first use of a size costs more
+                best[name] = min(best.get(name, took_s), took_s)
+        rounds += 1
+    return {name: 1e3 * s / size for name, s in best.items()}
+
+
+def _check(keep_on: Callable[[], bool]) -> None:
+    if not keep_on():
+        raise Stopped
+
+
+def _size_mb(model: Path) -> float:
+    return sum(f.stat().st_size for f in (model, model.with_suffix(".bin")) if f.is_file()) / 1e6
+
+
+def figures(record: Mapping[str, Any]) -> str:
+    """The record in one line."""
+    sure = "none of which fp32 is sure"
+    if record["sure_frames"]:
+        sure = f"in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
+    return (
+        f"on {record['frames']} frames that did not calibrate it, int8 agrees with fp32 in "
+        f"{_percent(record['agreement'])} %, {sure}, mean cosine {record['cosine']:.4f}"
+    )
+
+
+def gate(record: Mapping[str, Any]) -> str:
+    """What the record was judged by."""
+    least = f"{100 * SURE_AGREEMENT:g} % of the sure ones" if record["sure_frames"] else f"{100 * AGREEMENT:g} % of all frames"
+    return f"{least}, mean cosine {MEAN_COSINE:g}"
+
+
+def forced(record: Mapping[str, Any]) -> str:
+    """What is to be said of a model that the gate had refused."""
+    return "" if record["passed"] else ", below the gate, kept by --force"
+
+
+def table(record: Mapping[str, Any]) -> list[str]:
+    """The record in lines for the terminal."""
+    ms, mb = record["ms_a_frame"], record["size_mb"]
+    times = "; ".join(f"batch {size}: {ms['int8'][size]:.2f}, fp32 {ms['fp32'][size]:.2f}" for size in ms["int8"])
+    frames = f"{record['calibrated_on']} calibrated, {record['frames']} others compared, sources: {record['sources']}"
+    agreed = f"{_percent(record['agreement'])} %"
+    if record["sure_frames"]:
+        sure = f"{_percent(record['sure_agreement'])} % of {record['sure_frames']} frames (at least {100 * SURE_AGREEMENT:g} %)"
+        agreed += f"; where fp32 is sure (p > {SURE_P:g}) {sure}"
+    else:
+        agreed += f" (at least {100 * AGREEMENT:g} %: fp32 is sure of no frame, p > {SURE_P:g}, so all are judged)"
+    cosine = f"{record['cosine']:.4f} in the mean, {record['least_cosine']:.4f} the least"
+    return [
+        f"frames            {frames}",
+        f"same best label   {agreed}",
+        f"cosine of logits  {cosine} (in the mean at least {MEAN_COSINE:g})",
+        f"size              {mb['int8']:.1f} MB, fp32 {mb['fp32']:.1f} MB",
+        f"ms a frame        {times}",
+    ]
+
+
+def _percent(share: float) -> str:
+    """Rounded down to a tenth: 100 is said of all only."""
+    return f"{int(1000 * share + 1e-6) / 10:g}"

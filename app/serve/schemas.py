@@ -1,0 +1,214 @@
+"""What the service answers, as schemas for its documentation; the examples are true answers of the default model.
+
+Answers of pictures are made by hand in `answer`: they pass no validation on their way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipelines.frame import Frame, Prediction
+
+LABELS: list[Any] = [{"id": 335, "name": "fox squirrel", "p": 0.8831}, {"id": 356, "name": "weasel", "p": 0.0071}]
+LATENCY: dict[str, Any] = {
+    "receive": 0.31,
+    "decode": 1.92,
+    "queue": 0.42,
+    "preprocess": 0.61,
+    "infer": 6.74,
+    "answer": 0.25,
+    "total": 10.25,
+}
+
+
+class Label(BaseModel):
+    """One answer of the model."""
+
+    id: int = Field(description="Class number, from 0")
+    name: str
+    p: float = Field(description="Probability, 0 to 1")
+
+
+class Batch(BaseModel):
+    """The batch that the picture rode in."""
+
+    id: int
+    size: int = Field(description="Pictures in it")
+
+
+class LatencyMs(BaseModel):
+    """Milliseconds of each stage. They add up to `total`, from the request's headers to its answer."""
+
+    receive: float = Field(description="The body came in")
+    decode: float
+    queue: float = Field(description="Waiting: for a decoding thread, and for a batch")
+    preprocess: float
+    infer: float
+    answer: float = Field(description="Waiting for the other pictures of the request; the answer was made")
+    total: float
+
+
+class Answer(BaseModel):
+    """The labels of one picture, most probable first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"labels": LABELS, "batch": {"id": 17, "size": 4}, "latency_ms": LATENCY}]}
+    )
+    labels: list[Label]
+    batch: Batch
+    latency_ms: LatencyMs
+
+
+class Failure(BaseModel):
+    """Why there is no result. `error` is for programs, `message` for people."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"error": "undecodable", "message": "the picture is cut off: its end is missing"}]}
+    )
+    error: str
+    message: str
+
+
+class FailedPicture(Failure):
+    """A picture of many that has no result; the others have theirs."""
+
+    status: int = Field(description="The HTTP status that it would have had alone")
+    file: str | None = None
+
+
+class AnswerOfMany(Answer):
+    file: str | None = Field(default=None, description="The name that the picture came with")
+
+
+class Answers(BaseModel):
+    """One result for each picture, in their order."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "results": [
+                        {"file": "a.jpg", "labels": LABELS, "batch": {"id": 17, "size": 2}, "latency_ms": LATENCY},
+                        {"file": "b.jpg", "status": 400, "error": "undecodable", "message": "the picture is cut off"},
+                    ]
+                }
+            ]
+        }
+    )
+    results: list[AnswerOfMany | FailedPicture]
+
+
+class ModelReport(BaseModel):
+    """What answers."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "lite0",
+                    "classes": 1000,
+                    "labels": ["tench", "goldfish", "..."],
+                    "engine": "openvino",
+                    "precision": "fp32",
+                    "device": "cpu",
+                    "why": "openvino fp32 on the CPU (...)",
+                    "workers": 2,
+                    "batching": "dynamic",
+                    "max_batch": 16,
+                    "max_wait_ms": 5.0,
+                    "queue_capacity": 96,
+                    "request_timeout_s": 5.0,
+                    "max_upload_mb": 16.0,
+                    "topk": 5,
+                    "most_topk": 20,
+                    "profile_ms": {"1": 6.7, "2": 12.6},
+                }
+            ]
+        },
+    )
+    model: str
+    classes: int
+    labels: list[str]
+    engine: str
+    precision: str
+    device: str
+    why: str
+    workers: int
+    batching: str
+    max_batch: int
+    max_wait_ms: float
+    queue_capacity: int
+    request_timeout_s: float
+    max_upload_mb: float
+    topk: int
+    most_topk: int
+    profile_ms: dict[str, float] = Field(description="Median time of a batch, by its size")
+
+
+class State(BaseModel):
+    """Whether the service can be asked."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ready": True, "state": "ready", "workers": 2, "wanted": 2}]})
+    ready: bool
+    state: str = Field(description="starting, ready, degraded (workers are replaced), failed (none is left), or stopping")
+    workers: int = Field(description="Workers that are warm")
+    wanted: int
+
+
+class HealthFigure(BaseModel):
+    value: float | None
+    unit: str
+    healthy: list[float | None] = Field(description="Least and most, null: no bound")
+    ok: bool | None
+    hint: str = Field(description="What to turn")
+
+
+class HealthReport(BaseModel):
+    """The four figures that operators watch, over the last 30 to 60 seconds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "healthy": True,
+                    "seconds": 47.2,
+                    "pictures": 9312,
+                    "figures": {
+                        "queue_wait_p99_ms": {"value": 3.1, "unit": "ms", "healthy": [None, 5], "ok": True, "hint": "-"}
+                    },
+                }
+            ]
+        },
+    )
+    healthy: bool
+    seconds: float
+    pictures: int
+    figures: dict[str, HealthFigure]
+
+
+def answer(prediction: Prediction, topk: int, stages: dict[str, float]) -> dict[str, Any]:
+    """The answer of one picture. stages: seconds."""
+    return {
+        "labels": [{"id": label.id, "name": label.name, "p": round(label.p, 4)} for label in prediction.labels[:topk]],
+        "batch": {"id": prediction.batch_id, "size": prediction.batch_size},
+        "latency_ms": {name: round(1e3 * seconds, 3) for name, seconds in stages.items()},
+    }
+
+
+def stages(frame: Frame, arrived_s: float, received_s: float, now_s: float) -> dict[str, float]:
+    """Seconds of each stage of an answered picture. The decoding thread began at the frame's own arrival."""
+    t = frame.trace
+    begun, decoded, taken, staged, inferred = t.arrived_s, t.decoded_s, t.taken_s, t.staged_s, t.inferred_s
+    if taken is None or staged is None or inferred is None:
+        raise ValueError(f"stages() needs a frame with a prediction, got {frame}")
+    return {
+        "receive": received_s - arrived_s,
+        "decode": decoded - begun,
+        "queue": (begun - received_s) + (taken - decoded),
+        "preprocess": staged - taken,
+        "infer": inferred - staged,
+        "answer": now_s - inferred,
+        "total": now_s - arrived_s,
+    }

@@ -1,0 +1,291 @@
+"""What was asked for, taken apart before anything is opened: which streams there are and where each one's output goes."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from app.config import Settings
+from pipelines.errors import UsageError, reason
+from pipelines.media.local_files import try_to_write
+from pipelines.redact import HIDDEN, printable, redact_url
+from pipelines.sinks.video import check_video_path
+from pipelines.sources.address import RTSP, SCHEMES, mistyped
+from pipelines.sources.files.images import SUFFIXES as PICTURES
+from pipelines.sources.files.images import animated
+from pipelines.sources.network import speaks
+from pipelines.sources.synthetic import Synthetic
+
+Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
+VIDEOS = frozenset(
+    {
+        ".mp4",
+        ".m4v",
+        ".mov",
+        ".mkv",
+        ".webm",
+        ".avi",
+        ".ts",
+        ".m2ts",
+        ".mts",
+        ".mpg",
+        ".mpeg",
+        ".vob",
+        ".wmv",
+        ".asf",
+        ".flv",
+        ".3gp",
+        ".ogv",
+        ".mxf",
+        ".mjpg",
+        ".mjpeg",
+        ".h264",
+        ".264",
+        ".h265",
+        ".265",
+        ".hevc",
+        ".ivf",
+        ".y4m",
+        ".dv",
+    }
+)
+LISTS = (".txt", ".streams")
+ALLOWED = (
+    f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "
+    "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
+)
+GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
+MAX_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """One stream: its name, what kind of source it is, and its address (or its picture files). `found`: it was not named
+    itself but found in a folder or glob."""
+
+    name: str
+    kind: Kind
+    address: str
+    pictures: tuple[Path, ...] = ()
+    found: bool = False
+    output: Path | None = None
+
+    @property
+    def stored(self) -> bool:
+        """All of it lies on the disk: it has an end, and nothing of it grows old."""
+        return self.kind in ("file", "images")
+
+
+def plan(settings: Settings) -> list[StreamPlan]:
+    """All streams with names of their own and their outputs.
+
+    :raises UsageError: if a source or an output cannot be as it was asked for.
+    """
+    streams = [replace(s, name=name) for name, text in settings.streams.items() for s in _one(name, text)]
+    for text in settings.sources:
+        streams += _expanded(text, set())
+    streams = _with_own_names(streams)
+    return _with_outputs(streams, settings)
+
+
+def _one(name: str, text: str) -> list[StreamPlan]:
+    found = _expanded(text, set())
+    if len(found) != 1:
+        raise UsageError(f"stream {name!r} must be one source, but {redact_url(text)!r} is {len(found)}; name each as a stream")
+    return found
+
+
+def _expanded(text: str, inside: set[Path], folder: Path | None = None) -> list[StreamPlan]:
+    """The streams that one SOURCE means. inside: list files that are being read. folder: where paths begin, if not here."""
+    if not text.strip():
+        raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
+    if re.fullmatch(r"\d+", text):
+        return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
+    if re.fullmatch(r"/dev/video\d+", text):
+        return [StreamPlan(Path(text).name, "device", text)]
+    if text.startswith("synthetic:"):
+        Synthetic.parse(text)
+        return [StreamPlan(text.replace(":", "-"), "synthetic", text)]
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        return [_address(text)]
+    return _paths(text, inside, folder)
+
+
+def _address(text: str) -> StreamPlan:
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises if it is no number
+        host = parts.hostname
+    except ValueError:
+        host = None
+    scheme = text.split("://")[0].lower()
+    if scheme not in RTSP + SCHEMES:
+        raise UsageError(f"{redact_url(text)!r} is no source that is known; allowed: {ALLOWED}")
+    if scheme in SCHEMES and not speaks(scheme):
+        raise UsageError(
+            f"{redact_url(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor"
+        )
+    user, at, _ = text.split("://", 1)[1].rpartition("@")
+    if not host or any(c in host for c in "=&;,") or (at and any(c in user for c in "@#?/^ ")):
+        raise UsageError(
+            f"{redact_url(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
+            "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a --config"
+        )
+    if re.search(r"\s", text):
+        raise UsageError(f"{redact_url(text)!r} holds a blank, which no address has; take it away, or write %20 for it")
+    # A name stands in every output, and in names of files.
+    places = urlsplit(redact_url(text)).path.split("/")
+    name = "-".join([host, *filter(None, (re.sub(rf"[=:]?{re.escape(HIDDEN)}", "", p) for p in places))])
+    address = scheme + text[len(scheme) :]
+    return StreamPlan(_tame(name), "rtsp" if scheme in RTSP else "network", address)
+
+
+def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan]:
+    given = text
+    text = given if folder is None else str(folder / given)
+    path = Path(text)
+    if path.is_dir():
+        streams = _folder(sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), path.name)
+        if not streams:
+            raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
+        return streams
+    meant = None if path.exists() else mistyped(given)
+    if meant is not None:
+        raise UsageError(
+            f"{redact_url(given)!r} is neither a file that exists nor a valid address; write {redact_url(meant)!r}"
+        )
+    if not path.exists() and glob.has_magic(text):
+        found = sorted(Path(p) for p in glob.glob(text, recursive=True))
+        streams = _folder([p for p in found if p.is_file()], path.parent.name)
+        if not streams:
+            raise UsageError(f"no videos or pictures match {text!r}{GIVE}")
+        return streams
+    if path.suffix.lower() in LISTS and path.exists():
+        return list(_list(path, inside))
+    if path.suffix.lower() in PICTURES and not animated(path):
+        return [StreamPlan(path.stem, "images", text, (path,))]
+    return [StreamPlan(path.stem or path.name, "file", text)]
+
+
+def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
+    """Each video or animation is a stream, all pictures together are one. Files of other kinds are passed over."""
+    paths = list(paths)
+    films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURES and animated(p))}
+    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p in films]
+    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES and p not in films)
+    if pictures:
+        streams.append(StreamPlan(name or "pictures", "images", str(pictures[0].parent), pictures, found=True))
+    return streams
+
+
+def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
+    """One source a line; empty lines and comments are passed over. Paths are relative to the list."""
+    here = path.resolve()
+    if here in inside:
+        raise UsageError(f"the list {str(path)!r} contains itself; take out the line that names it")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}; give a text file that may be read") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the list {str(path)!r} is not UTF-8 text; save it as UTF-8, one source a line") from None
+    entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
+    if not entries:
+        raise UsageError(f"the list {str(path)!r} names no source; write one a line, without a # before it")
+    for entry in entries:
+        yield from _expanded(entry, inside | {here}, path.parent)
+
+
+def _without_comment(line: str, folder: Path) -> str:
+    """A line that begins with # is one; so is what follows a blank and #, unless a file has the whole for its name."""
+    if line.startswith("#"):
+        return ""
+    if "://" not in line and (folder / line).exists():
+        return line
+    return re.split(r"\s#", line)[0].strip()
+
+
+def _tame(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:MAX_NAME] or "stream"
+
+
+def _with_own_names(streams: list[StreamPlan]) -> list[StreamPlan]:
+    """Equal names get numbers, since a name is a stream's identity in every output."""
+    taken: set[str] = set()
+    result = []
+    for stream in streams:
+        # A name that is no valid UTF-8 must not spoil JSON, nor one with control characters the terminal.
+        base = printable(stream.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+        name, number = base, 1
+        while name in taken:
+            number += 1
+            name = f"{base}-{number}"
+        taken.add(name)
+        result.append(replace(stream, name=name))
+    return result
+
+
+def _with_outputs(streams: list[StreamPlan], settings: Settings) -> list[StreamPlan]:
+    if settings.output is not None:
+        streams = [replace(s, output=p) for s, p in zip(streams, _videos(streams, Path(settings.output)), strict=True)]
+    _check_outputs(streams, settings)
+    return streams
+
+
+def _videos(streams: list[StreamPlan], output: Path) -> list[Path]:
+    if output.is_dir():
+        return [output / f"{_file_name(s)}.mp4" for s in streams]
+    if not output.suffix:
+        raise UsageError(
+            f"no folder {str(output)!r} for the annotated videos; make it first, or name a file such as {output}.mp4"
+        )
+    if len(streams) > 1:
+        raise UsageError(f"{len(streams)} streams cannot go into one file {str(output)!r}; give an existing folder to --output")
+    return [output]
+
+
+def _file_name(stream: StreamPlan) -> str:
+    return stream.name.replace("/", "-").replace("\0", "-")
+
+
+def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
+    """:raises UsageError: if an output has no folder, hits another one or a source, or cannot hold what goes in."""
+    texts = [Path(p) for p in (settings.jsonl, settings.report) if p not in (None, "-")]
+    for path in texts:
+        try:
+            try_to_write(path)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"cannot write {str(path)!r}: {reason(error)}; give a file in a folder that exists and can be written"
+            ) from None
+    videos = [s.output for s in streams if s.output is not None]
+    for video in videos:
+        check_video_path(video)
+    if settings.jsonl == settings.report == "-":
+        raise UsageError("two outputs would be written to standard output; give --jsonl or --report a file")
+    sources = {_identity(Path(s.address)) for s in streams if s.kind == "file"}
+    sources |= {_identity(p) for s in streams for p in s.pictures}
+    read = [*settings.sources, settings.model, settings.labels, settings.config]
+    sources |= {_identity(Path(text)) for text in read if text and Path(text).is_file()}
+    seen: set[object] = set()
+    for path in [*texts, *videos]:
+        real = _identity(path)
+        if real in seen:
+            raise UsageError(f"two outputs would be written to {str(path)!r}; give each a name of its own")
+        if real in sources:
+            raise UsageError(f"the output {str(path)!r} is one of the sources or files that are read; give it another name")
+        seen.add(real)
+
+
+def _identity(path: Path) -> object:
+    """Equal for two paths of one file: links count."""
+    try:
+        there = path.stat()
+    except OSError:
+        return path.resolve()
+    return there.st_dev, there.st_ino

@@ -1,0 +1,19 @@
+"""What a command talks through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from app.terminal.signals import Signals
+from app.terminal.stdio import Results
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """`console` is standard error, `results` standard output."""
+
+    console: Console
+    results: Results
+    signals: Signals

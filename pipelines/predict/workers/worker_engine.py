@@ -1,0 +1,225 @@
+"""An engine at the other end of a pipe, in a process of its own.
+
+The process is a fresh interpreter, never a fork, and no start method is set anywhere: whatever the caller's main module is
+or has touched (CUDA, threads), the worker knows nothing of it. Model inputs and answers lie in memory that both map
+(`shared_slots.py`); through the pipe go only numbers of slots. The pipe's end is how each side learns that the other is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import EngineError, EngineLost
+from pipelines.predict.engines.engine import Engine, Slot
+from pipelines.predict.workers import shared_slots
+from pipelines.predict.workers.child import Done, Failed, Opened
+
+BOOT = "import sys; sys.path[:] = {path!r}; from pipelines.predict.workers.child import main; main({pipe}, {memory}, {parent})"
+WARM_LIMIT_S = 120.0
+"""For one batch before anything is known of the engine: the first ones compile."""
+SLICE_S = 0.1
+"""A wait is counted in slices, so that a stop of this process (Ctrl-Z) does not pass for one of the worker."""
+PATIENCE_S = 1.0
+"""A worker that was told to end may take so long."""
+
+
+class WorkerSlot(Slot):
+    """One slot of the shared block. `index`: its number."""
+
+    def __init__(self, index: int, input: npt.NDArray[Any], output: npt.NDArray[np.float32]) -> None:
+        super().__init__(input)
+        self.index = index
+        self.output = output
+
+
+class WorkerEngine:
+    """Runs `engine`, which has not been opened and is handed over as it is, in a worker.
+
+    :raises EngineLost: from `start` and `wait`, if the worker died, or took longer for a batch of n than `limit_s(n)`; then
+        it was killed.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self.precision = engine.precision
+        self.device = engine.device
+        self.classes = 0
+        self.sizes = engine.sizes
+        self.limit_s: Callable[[int], float] = lambda n: WARM_LIMIT_S
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._killed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._memory_mb: float | None = None
+
+    # The engine: see `Engine` for whose thread is whose.
+
+    def open(self, max_batch: int, slots: int) -> list[WorkerSlot]:
+        """Start the worker and wait until it has loaded its model, as long as that takes. The block is unmapped with the last
+        of the slots.
+
+        :raises EngineLost: if it died before, or was killed; what the engine's own `open` raises there is raised here.
+        """
+        memory = shared_slots.make()
+        try:
+            self._start_process(memory)
+            self._send((self._engine, max_batch, slots))
+            opened = self._receive(None)
+            assert isinstance(opened, Opened)
+            self.classes, self.sizes = opened.layout.classes, opened.sizes
+            self.precision, self.device = opened.precision, opened.device
+            block = shared_slots.SharedSlots(os.dup(memory), opened.layout)
+        finally:
+            os.close(memory)
+        return [WorkerSlot(k, block.inputs[k], block.outputs[k]) for k in range(slots)]
+
+    def _start_process(self, memory: int) -> None:
+        ours, theirs = Pipe()
+        code = BOOT.format(path=sys.path, pipe=theirs.fileno(), memory=memory, parent=os.getpid())
+        with self._lock:
+            self._pipe = ours
+            if self._killed:
+                theirs.close()
+                raise EngineLost("its worker was not started")
+            # What a library prints there must not come between the program's results.
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=(theirs.fileno(), memory),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        theirs.close()
+
+    def start(self, slot: WorkerSlot, n: int) -> None:
+        self._send((slot.index, n))
+
+    def wait(self, slot: WorkerSlot, n: int) -> npt.NDArray[np.float32]:
+        done = self._receive(self.limit_s(n))
+        if not isinstance(done, Done) or done.slot != slot.index:
+            raise EngineError(f"the worker answered {done} where slot {slot.index} was waited for")
+        self._memory_mb = done.memory_mb
+        return slot.output[:n]
+
+    def memory_mb(self) -> float | None:
+        """Of the worker's device; of the worker itself where that is the CPU. As it was at the end, after `close`."""
+        if self.device == "cpu" and self.pid is not None:
+            self._memory_mb = _resident_mb(self.pid) or self._memory_mb
+        return self._memory_mb
+
+    def close(self) -> None:
+        self.memory_mb()
+        with self._lock:
+            self._killed = True
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+            self._process.kill()
+            self._process.wait()
+
+    # What a pool asks beside it.
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process, while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def kill(self) -> None:
+        """End the worker at once, also while it is loading. Any thread."""
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
+
+    def join(self) -> str:
+        """Wait until the worker's process has ended; how it did, in words. Any thread."""
+        assert self._process is not None
+        return _how(self._process.wait())
+
+    # The pipe.
+
+    def _send(self, message: Any) -> None:
+        assert self._pipe is not None
+        try:
+            self._pipe.send(message)
+        except OSError as error:
+            raise EngineLost(self._lost()) from error
+
+    def _receive(self, limit_s: float | None) -> Any:
+        """The worker's next message; what it failed with is raised."""
+        assert self._pipe is not None
+        try:
+            if not self._answers(limit_s):
+                self.kill()
+                raise EngineLost(f"its worker answered nothing for {limit_s:.1f} s and was killed")
+            message = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise EngineLost(self._lost()) from error
+        if isinstance(message, Failed):
+            raise _error(message)
+        return message
+
+    def _answers(self, limit_s: float | None) -> bool:
+        """Wait for a message, or the pipe's end."""
+        assert self._pipe is not None
+        if limit_s is None:
+            return self._pipe.poll(None)
+        left_s = limit_s
+        while left_s > 0:
+            began_s = time.monotonic()
+            if self._pipe.poll(min(SLICE_S, left_s)):
+                return True
+            left_s -= min(time.monotonic() - began_s, 2 * SLICE_S)
+        return False
+
+    def _lost(self) -> str:
+        """Why nothing comes any more."""
+        assert self._process is not None
+        try:
+            return _how(self._process.wait(PATIENCE_S))
+        except subprocess.TimeoutExpired:
+            return "its worker has closed its pipe"
+
+
+def _how(code: int) -> str:
+    """What became of a process, in words."""
+    if code >= 0:
+        return f"its worker ended with code {code}"
+    try:
+        return f"its worker was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"its worker was ended by signal {-code}"
+
+
+def _error(failed: Failed) -> BaseException:
+    """What the engine raised over there."""
+    try:
+        error = pickle.loads(failed.error)
+    except Exception:
+        error = None
+    return error if isinstance(error, BaseException) else EngineError(failed.text)
+
+
+def _resident_mb(pid: int) -> float | None:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGESIZE") / 2**20

@@ -1,0 +1,225 @@
+"""An RTSP client for one camera (RFC 2326; TLS as in RFC 7826): it opens a session and hands out the packets of its video.
+
+Written on plain sockets rather than with a library: a source is one thread, which a stop must end within 100 ms, and which
+decodes between two reads. aiortsp, which was tried first, wants an asyncio loop in each of these threads, and is LGPL.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from pipelines.errors import SourceError
+from pipelines.sources.address import about
+from pipelines.sources.opening import Timeouts
+from pipelines.sources.rtsp.auth import Login
+from pipelines.sources.rtsp.connection import HungUp
+from pipelines.sources.rtsp.deadline import SLICE_S, Deadline
+from pipelines.sources.rtsp.dial import connect
+from pipelines.sources.rtsp.dialogue import Dialogue, answers
+from pipelines.sources.rtsp.message import Interleaved, Response
+from pipelines.sources.rtsp.received import Received
+from pipelines.sources.rtsp.rtsp_session import Handshake, Moved, Session
+from pipelines.sources.rtsp.sdp import Track
+from pipelines.sources.rtsp.url import Target, display, parse
+
+REDIRECTS = 5
+
+
+class RtspClient:
+    """One session: `with RtspClient(...) as client:` opens it, `receive` gives its packets. Thread: one.
+
+    all_tracks: set up the sound, too, and pass over it.
+
+    After the stop `receive` gives nothing and an open raises Stopped; whoever set it wants to hear no more.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        transport: Literal["tcp", "udp"],
+        stop: threading.Event,
+        limits: Timeouts,
+        verify_tls: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        all_tracks: bool = False,
+    ) -> None:
+        self._url = url
+        self._name = display(url)
+        self._transport: Literal["tcp", "udp"] = transport
+        self._stop = stop
+        self._limits = limits
+        self._verify_tls = verify_tls
+        self._clock = clock
+        self._all_tracks = all_tracks
+        self._session: Session | None = None
+        self._begun = False
+        self._keep_at = 0.0
+        self._kept = 0
+        self._error: SourceError | None = None
+
+    @property
+    def track(self) -> Track:
+        """The video track of the open session.
+
+        :raises RuntimeError: if there is none.
+        """
+        if self._session is None or self._session.track is None:
+            raise RuntimeError("the session is not open")
+        return self._session.track
+
+    @property
+    def same_host(self) -> bool:
+        """Whether the camera runs on this machine: then its clock is this one's."""
+        connection = self._session.dialogue.connection if self._session is not None else None
+        return connection is not None and connection.peer[0] == connection.local[0]
+
+    def __enter__(self) -> RtspClient:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect, authenticate, follow redirects, set up and play, within limits.open_s. If it fails, nothing stays open.
+
+        :raises SourceError: if the camera refuses, breaks a rule, or is too slow; permanent for what no retry can mend.
+        :raises Unsupported: if the stream is none that this client speaks; permanent.
+        :raises Stopped: if the stop is set.
+        """
+        self._begun, self._error = False, None
+        try:
+            self._open(parse(self._url), Deadline(self._limits.open_s, self._stop, self._clock))
+        except SourceError as error:
+            self.close()
+            raise about(self._name, error) from None
+        except BaseException:
+            self.close()
+            raise
+        assert self._session is not None
+        self._keep_at = self._clock() + self._session.keep_s
+
+    def receive(self, timeout_s: float) -> list[Received]:
+        """Packets as soon as there are some, in order; [] after at most `timeout_s`, or when the stop is set.
+
+        Sends keep-alives and answers the server's requests meanwhile.
+
+        :raises SourceError: if the session ended; all packets that came before have been handed out then.
+        """
+        session = self._session
+        if session is None:
+            return []
+        end_s = self._clock() + timeout_s
+        # What came with the answer to PLAY is there already. A clock that stands still ends the loop, too.
+        wait_s, self._begun = min(timeout_s, SLICE_S) if self._begun else 0.0, True
+        for _ in range(int(timeout_s / SLICE_S) + 2):
+            if self._stop.is_set():
+                break
+            self._keep_alive(session)
+            packets = self._take(session, wait_s)
+            wait_s = min(end_s - self._clock(), SLICE_S)
+            if packets or wait_s <= 0:
+                return packets
+        return []
+
+    def send_rtcp(self, data: bytes) -> None:
+        """Send a receiver report. It is dropped if the camera does not read."""
+        session = self._session
+        if session is None:
+            return
+        if session.datagrams:
+            session.datagrams[0].send_rtcp(data)
+            return
+        for channel, kind in session.channels.items():
+            if kind == "rtcp":
+                session.dialogue.connection.send(Interleaved(channel, data).encode())
+
+    def close(self) -> None:
+        """Say good-bye and close all; takes session.TEARDOWN_S at most. Twice is fine."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        # An error that is kept holds everything that its traceback passed, and that is this client, too.
+        ended, self._error = self._error is not None, None
+        try:
+            if not ended:
+                session.tear_down()
+        finally:
+            session.close()
+
+    def _open(self, target: Target, deadline: Deadline) -> None:
+        for _ in range(REDIRECTS + 1):
+            login = Login(target.credentials)
+            try:
+                try:
+                    self._begin(target, login, deadline)
+                except HungUp:
+                    # Some cameras end the connection with their 401, and want the answer on a new one.
+                    if not login.unanswered():
+                        raise
+                    self.close()
+                    self._begin(target, login, deadline)
+                return
+            except Moved as moved:
+                self.close()
+                target = moved.target
+        raise SourceError(f"the camera redirected more than {REDIRECTS} times")
+
+    def _begin(self, target: Target, login: Login, deadline: Deadline) -> None:
+        connection = connect(target, deadline, verify_tls=self._verify_tls)
+        self._session = Session(Dialogue(connection, login), target)
+        handshake = Handshake(self._session, login, deadline, self._transport, self._clock)
+        handshake.run(all_tracks=self._all_tracks)
+
+    def _keep_alive(self, session: Session) -> None:
+        """Half-way to the session's end: the answer may be slow. Over TCP, too: some cameras count requests only."""
+        now_s = self._clock()
+        if now_s >= self._keep_at and self._error is None:
+            self._keep_at = now_s + session.keep_s
+            self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
+
+    def _take(self, session: Session, wait_s: float) -> list[Received]:
+        """Wait, and take what has come; what went wrong comes out when nothing is left before it."""
+        if self._error is not None:
+            raise self._error
+        packets: list[Received] = []
+        media = session.datagrams[0] if session.datagrams else None
+        try:
+            if wait_s > 0:
+                session.dialogue.connection.wait(wait_s, media.sockets if media else ())
+            try:
+                session.dialogue.read()
+            finally:
+                if media is not None:
+                    packets += media.receive()
+                self._sort(session, packets)
+            if session.dialogue.ended:
+                raise SourceError(f"the camera ended the stream ({session.dialogue.ended})")
+        except SourceError as error:
+            self._error = about(self._name, error)
+            if not packets:
+                raise self._error from None
+        return packets
+
+    def _sort(self, session: Session, packets: list[Received]) -> None:
+        """Packets of the connection to `packets`, answers to where they belong."""
+        now_s = self._clock()
+        for item in session.dialogue.items():
+            if isinstance(item, Response):
+                self._answered(session, item)
+            elif (kind := session.channels.get(item.channel)) is not None:
+                packets.append(Received(kind, item.data, now_s))
+
+    def _answered(self, session: Session, response: Response) -> None:
+        """The answer to a keep-alive. One that is refused for good is none of the picture's business: the stream may go on."""
+        if not self._kept or not answers(response, self._kept):
+            return
+        self._kept = 0
+        if session.dialogue.settle(response):
+            self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
+        elif response.status >= 400 and response.status != 401 and session.keep_method != "OPTIONS":
+            session.keep_method, self._keep_at = "OPTIONS", self._clock()
