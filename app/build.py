@@ -51,6 +51,7 @@ from pipelines.sources.webcam import WebcamSource
 from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
+from pipelines.tasks.classification import ClassificationTask
 
 log = logging.getLogger("watchline.build")
 
@@ -402,7 +403,7 @@ def make_log(settings: Settings, stdout: Text) -> Log | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None
-    return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl))
+    return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl), ClassificationTask.as_dict)
 
 
 def outputs(

@@ -1,10 +1,11 @@
-"""The nouns that travel: Picture, Frame, Prediction, Result, and the Trace of time stamps that a frame carries.
+"""The nouns that travel: Picture, Region, Frame, Answer, Prediction, Result, and the Trace of time stamps of a frame.
 
 All times named `_s` are seconds as float. Except `pts_s` they are `time.monotonic()`; latency is computed from nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -18,6 +19,12 @@ Cause = Literal["overload", "deadline", "corrupt", "skipped", "shutdown"]
 CAUSES: tuple[Cause, ...] = ("overload", "deadline", "corrupt", "skipped", "shutdown")
 CameraClock = Literal["same host", "trusted", "not compared"]
 Status = Literal["ok", "dropped", "failed"]
+Fit = Literal["crop", "squash", "pad"]
+"""How a picture of another shape becomes the model's input: cut its middle out, stretch it, or add bars."""
+Box = tuple[float, float, float, float]
+"""(x0, y0, x1, y1): left, top, right and bottom edge as fractions of the upright picture, 0-1."""
+WHOLE = "frame"
+"""The name of the region that is the whole frame."""
 DEFAULT_RATE = Fraction(25)
 """Frames per second, where nothing says it."""
 
@@ -162,6 +169,36 @@ class Trace:
 STAGES = ("decode", "queue", "preprocess", "infer", "render", "sink", "total")
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a frame that the model answers for: one row of a batch.
+
+    :raises ValueError: if the box is empty or not inside the picture, or the limit is less than 1.
+    """
+
+    name: str = WHOLE
+    """The key of its answer in `Prediction.answers`; unique within a frame."""
+    box: Box | None = None
+    """None: the whole picture."""
+    fit: Fit | None = None
+    """None: the model's own fit for the whole picture, "squash" for a box."""
+    limit: int | None = None
+    """The most entries of the answer (labels of a classification); None: the task's own limit."""
+
+    def __post_init__(self) -> None:
+        if self.box is not None:
+            x0, y0, x1, y1 = self.box
+            if not (0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1):
+                allowed = "(x0, y0, x1, y1) with 0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1"
+                raise ValueError(f"region {self.name!r}: a box is {allowed}, got {self.box}")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"region {self.name!r}: the limit must be at least 1, got {self.limit}")
+
+
+WHOLE_FRAME = (Region(),)
+"""The regions of a frame that asks for the whole picture alone."""
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """One captured picture on its way. `index` counts the stream's captured frames from 0, across sessions and loops."""
@@ -175,6 +212,9 @@ class Frame:
     trace: Trace
     captured_s: float | None = None
     """See `Capture`."""
+    regions: tuple[Region, ...] = WHOLE_FRAME
+    """The parts of the picture that the model answers for, one row of a batch each. Without any, the frame is answered at
+    once, with no answers."""
 
     def let_go(self) -> None:
         """The frame will not be shown: its planes are freed now, not when its turn in the stream's order has come."""
@@ -185,22 +225,31 @@ NOTHING = Picture(np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8), np.zer
 """Stands for a picture that was let go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """One answer of the model: class id, its name, probability 0-1."""
+class Answer:
+    """The base class of the answers of all tasks. An answer belongs to one region and is a frozen dataclass. `str(answer)` is
+    a short text for people."""
 
-    id: int
-    name: str
-    p: float
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model said of one frame: the best labels, most probable first, and the batch that the frame was in."""
+    """The answers of one frame, and the batch that its last row was in."""
 
-    labels: tuple[Label, ...]
+    answers: Mapping[str, Answer]
+    """By the name of the region."""
     batch_id: int
+    """Counts the batches of a predictor from 1; 0 if no row was run."""
     batch_size: int
+    """Rows of that batch; 0 if no row was run."""
+
+    @property
+    def answer(self) -> Answer:
+        """The answer for the whole frame.
+
+        :raises KeyError: if the frame did not ask for it.
+        """
+        return self.answers[WHOLE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

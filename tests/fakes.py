@@ -9,9 +9,10 @@ from concurrent.futures import Future
 from fractions import Fraction
 
 from pipelines.errors import Dropped, SinkError
-from pipelines.frame import Capture, Frame, Label, Picture, Prediction, Result, StreamInfo
+from pipelines.frame import WHOLE, Capture, Frame, Picture, Prediction, Result, StreamInfo
 from pipelines.sinks.sink import Look
 from pipelines.sources.source import Watch
+from pipelines.tasks.classification import Classification, Label
 from tests.clips import grey, level
 
 PATIENCE_S = 10.0
@@ -116,7 +117,8 @@ class FakePredictor:
         if kind == "ok":
             self.predicted.append(frame.index)
             frame.trace.staged_s = frame.trace.inferred_s = time.monotonic()
-            future.set_result(Prediction((Label(int(frame.picture.y[0, 0]), "grey", 0.5),), frame.index, 1))
+            answer = Classification((Label(int(frame.picture.y[0, 0]), "grey", 0.5),))
+            future.set_result(Prediction({WHOLE: answer}, frame.index, 1))
         elif kind == "failed":
             future.set_exception(ValueError(f"bad frame {frame.index}"))
         elif kind == "dropped":
@@ -180,3 +182,10 @@ class Board:
         """Until so many pictures were offered."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.offers) >= count, PATIENCE_S)
+
+
+def labels_of(prediction: Prediction) -> tuple[Label, ...]:
+    """The labels of the whole frame."""
+    answer = prediction.answer
+    assert isinstance(answer, Classification)
+    return answer.labels

@@ -40,7 +40,7 @@ def test_frames_come_in_frame_order_whatever_the_order_of_their_answers() -> Non
     thread.start()
     for k in (2, 1, 0):
         assert taken == []
-        futures[k].set_result(Prediction((), 1, 1))
+        futures[k].set_result(Prediction({}, 1, 1))
     assert third.wait(5)
     assert taken == [0, 1, 2]
     futures[3].cancel()

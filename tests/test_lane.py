@@ -25,7 +25,7 @@ from pipelines.sources.files.file import FileSource
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from tests.clips import level, numbered
-from tests.fakes import PATIENCE_S, Board, FakePredictor, Lines, Scripted, Shelf, capture
+from tests.fakes import PATIENCE_S, Board, FakePredictor, Lines, Scripted, Shelf, capture, labels_of
 
 pytestmark = pytest.mark.timeout(30)
 SOON_S = 0.5
@@ -105,7 +105,7 @@ def ends(made: Made) -> list[str]:
 def test_every_frame_is_shown_once_in_order_with_its_own_answer() -> None:
     made = Made(Scripted(clip())).run()
     assert made.sink.shown == list(range(10))
-    assert [r.prediction.labels[0].id for r in made.log.results if r.prediction] == [level(k) for k in range(10)]
+    assert [labels_of(r.prediction)[0].id for r in made.log.results if r.prediction] == [level(k) for k in range(10)]
     assert made.lane.complete
     assert made.lane.error is None
     assert made.predictor.opened == {"door": False}
@@ -155,7 +155,7 @@ def test_what_was_drawn_is_what_the_sink_gets() -> None:
             seen.append(picture)
 
     def render(frame: Frame, prediction: Prediction) -> Picture:
-        assert prediction.labels[0].id == frame.picture.y[0, 0]
+        assert labels_of(prediction)[0].id == frame.picture.y[0, 0]
         drawn.append(Picture(frame.picture.y.copy(), frame.picture.u, frame.picture.v))
         return drawn[-1]
 
@@ -444,7 +444,7 @@ def test_pictures_that_only_the_screen_looks_at_are_drawn_on_when_it_shows_them(
 
     def render(frame: Frame, prediction: Prediction) -> Picture:
         drawn.append(frame.index)
-        assert frame.picture.y[0, 0] == prediction.labels[0].id == level(frame.index)
+        assert frame.picture.y[0, 0] == labels_of(prediction)[0].id == level(frame.index)
         return Picture(frame.picture.y + 1, frame.picture.u, frame.picture.v)
 
     glass = Glass()

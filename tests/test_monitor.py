@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.frame import CAUSES, STAGES, Frame, Label, Picture, Prediction, Result, Status, StreamInfo, Trace
+from pipelines.frame import CAUSES, STAGES, Frame, Picture, Prediction, Result, Status, StreamInfo, Trace
 from pipelines.monitor import QUIET_S, Histogram, LatencyMonitor, StreamLedger
 from tests.clips import grey
 
@@ -56,7 +56,7 @@ def frame(index: int, arrived_s: float, total_s: float = 0.01) -> Frame:
 def end(ledger: StreamLedger, status: Status, arrived_s: float, total_s: float = 0.01, cause: str | None = None) -> None:
     """Capture a frame and end it."""
     index = ledger.capture(arrived_s)
-    prediction = Prediction((Label(0, "x", 1.0),), 0, 1) if status == "ok" else None
+    prediction = Prediction({}, 0, 1) if status == "ok" else None
     ledger.end(Result(frame(index, arrived_s, total_s), status, prediction, cause))
 
 
@@ -160,7 +160,7 @@ class TestLedger:
         index = ledger.capture(0.0)
         one = frame(index, 0.0)
         one.trace.shown_s = BUDGET_S
-        ledger.end(Result(one, "ok", Prediction((), 0, 1)))
+        ledger.end(Result(one, "ok", Prediction({}, 0, 1)))
         assert ledger.report()["late"] == 0
 
     def test_a_file_is_never_late(self, monitor: LatencyMonitor) -> None:
@@ -176,7 +176,7 @@ class TestLedger:
 
     def test_skipped_by_the_window(self, ledger: StreamLedger) -> None:
         index = ledger.capture(1.0)
-        ledger.end(Result(frame(index, 1.0), "ok", Prediction((), 0, 1)), skipped_by_window=True)
+        ledger.end(Result(frame(index, 1.0), "ok", Prediction({}, 0, 1)), skipped_by_window=True)
         end(ledger, "ok", 1.1)
         report = ledger.report()
         assert (report["shown"], report["window_skipped"]) == (2, 1)

@@ -124,7 +124,7 @@ def drawn(captures: list[Capture]) -> dict[str, float]:
     """CPU milliseconds of drawing on a frame, and of encoding it."""
     overlay = Overlay()
     frames = list(_frames(captures))
-    nothing = Prediction((), 0, 1)
+    nothing = Prediction({}, 0, 1)
     pictures, render_ms = timed(lambda: [overlay.render(f, nothing) for f in frames], len(frames))
     with tempfile.TemporaryDirectory() as folder:
         video = VideoFile(Path(folder) / "bench.mp4")

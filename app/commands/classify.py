@@ -18,6 +18,8 @@ from app.terminal.stdio import Results
 from pipelines.errors import Dropped, Refused, SourceError, UsageError, WatchlineError
 from pipelines.frame import Frame, Prediction, StreamInfo, Trace
 from pipelines.redact import printable
+from pipelines.tasks.classification import ClassificationTask
+from pipelines.tasks.task import answers_as_dict
 
 log = logging.getLogger("watchline.classify")
 
@@ -114,9 +116,8 @@ def _here(settings: Settings) -> Iterator[Submit]:
 
 
 def _as_json(name: str, prediction: Prediction) -> str:
-    labels = [{"id": k.id, "name": k.name, "p": round(k.p, 4)} for k in prediction.labels]
-    return json.dumps({"file": name, "labels": labels}, ensure_ascii=False)
+    return json.dumps({"file": name, **answers_as_dict(prediction, ClassificationTask.as_dict)}, ensure_ascii=False)
 
 
 def _as_line(name: str, prediction: Prediction) -> str:
-    return f"{printable(name)}: " + ", ".join(f"{k.name} {k.p:.3f}" for k in prediction.labels)
+    return f"{printable(name)}: {prediction.answer}"

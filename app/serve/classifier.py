@@ -29,7 +29,7 @@ from app.http.problems import RETRY_S
 from app.serve.memory_budget import Reservation
 from app.serve.uploads import Upload
 from pipelines.errors import Dropped, Refused
-from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
+from pipelines.frame import Frame, Picture, Prediction, Region, StreamInfo, Trace
 from pipelines.sources.files.encoded import EncodedPictures
 
 QUEUE = "http"
@@ -56,9 +56,10 @@ Outcome = Prediction | BaseException
 class Ticket:
     """One picture of a request. `outcome` is set once, in the event loop."""
 
-    def __init__(self, upload: Upload, deadline_s: float) -> None:
+    def __init__(self, upload: Upload, deadline_s: float, region: Region) -> None:
         self.upload = upload
         self.deadline_s = deadline_s
+        self.region = region
         self.begun_s: float | None = None
         """A thread began to decode it."""
         self.frame: Frame | None = None
@@ -152,14 +153,14 @@ class Classifier:
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 
-    def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Reservation) -> PendingRequest:
-        """Send pictures on their way. Event loop.
+    def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Reservation, region: Region) -> PendingRequest:
+        """Send pictures on their way; `region` is answered of each. Event loop.
 
         :raises Refused: if there is no room for them.
         """
         self.check_room(len(uploads), deadline_s)
         loop = asyncio.get_running_loop()
-        request = PendingRequest([Ticket(upload, deadline_s) for upload in uploads], loop)
+        request = PendingRequest([Ticket(upload, deadline_s, region) for upload in uploads], loop)
         with self._lock:
             self._undecoded += len(request.tickets)
         for ticket in request.tickets:
@@ -194,7 +195,7 @@ class Classifier:
         holding.take(decoded)
         with holding.taken(beside):
             picture = ticket.upload.decode(self._pictures())
-        ticket.frame = frame = self._frame(picture, ticket.begun_s)
+        ticket.frame = frame = self._frame(picture, ticket)
         # An eighth, as the scheduler's estimates.
         self._decode_s += (frame.trace.decoded_s - ticket.begun_s - self._decode_s) / 8
         return self._predictor.submit(frame, ticket.deadline_s)
@@ -206,8 +207,10 @@ class Classifier:
         pictures: EncodedPictures = self._local.pictures
         return pictures
 
-    def _frame(self, picture: Picture, begun_s: float) -> Frame:
-        return Frame(QUEUE, 0, next(self._numbers), picture, None, INFO, Trace(begun_s, self._clock()))
+    def _frame(self, picture: Picture, ticket: Ticket) -> Frame:
+        assert ticket.begun_s is not None
+        trace = Trace(ticket.begun_s, self._clock())
+        return Frame(QUEUE, 0, next(self._numbers), picture, None, INFO, trace, regions=(ticket.region,))
 
 
 def _give_way() -> None:

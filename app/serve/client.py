@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 from app.http.problems import RETRY_S
 from app.serve.uploads import planes_request
 from pipelines.errors import Dropped, EngineError, Refused, SourceError, UsageError, WatchlineError
-from pipelines.frame import Frame, Label, Prediction
+from pipelines.frame import WHOLE, Frame, Prediction
 from pipelines.redact import redact_url
+from pipelines.tasks.classification import ClassificationTask
 
 Answer = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
@@ -111,8 +112,8 @@ class Client:
         try:
             if status != 200:
                 raise self._error(status, said, answer)
-            labels = tuple(Label(k["id"], k["name"], k["p"]) for k in answer["labels"])
-            return Prediction(labels, answer["batch"]["id"], answer["batch"]["size"])
+            answers = {WHOLE: ClassificationTask.from_dict(answer)}
+            return Prediction(answers, answer["batch"]["id"], answer["batch"]["size"])
         except (KeyError, TypeError, AttributeError):
             raise Unreachable(f"{self._name}: what answers there ({status}) is no Watchline service") from None
 

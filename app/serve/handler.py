@@ -24,7 +24,7 @@ from app.serve.memory_budget import MemoryBudget, Reservation
 from app.serve.schemas import answer, stages
 from app.serve.uploads import MANY, check_type, uploads
 from pipelines.errors import Dropped, Refused
-from pipelines.frame import Prediction
+from pipelines.frame import Prediction, Region
 
 log = logging.getLogger("watchline.serve")
 
@@ -121,10 +121,10 @@ class RequestHandler:
         received_s = self._clock()
         found = uploads(content_type, headers, body, self.limits.capacity)
         del body  # of a form: its pictures are copies
-        taken = classifier.take(found, deadline_s, holding)
+        taken = classifier.take(found, deadline_s, holding, Region(limit=topk))
         await self._wait(request, taken, deadline_s)
         now_s = self._clock()
-        results = [self._result(ticket, topk, arrived_s, received_s, now_s) for ticket in taken.tickets]
+        results = [self._result(ticket, arrived_s, received_s, now_s) for ticket in taken.tickets]
         if content_type.lower().startswith(MANY):
             good = any("labels" in result for result in results)
             for ticket in taken.tickets:
@@ -195,7 +195,7 @@ class RequestHandler:
             if isinstance(ticket.outcome, Refused):
                 raise ticket.outcome
 
-    def _result(self, ticket: Ticket, topk: int, arrived_s: float, received_s: float, now_s: float) -> dict[str, Any]:
+    def _result(self, ticket: Ticket, arrived_s: float, received_s: float, now_s: float) -> dict[str, Any]:
         outcome, frame = ticket.outcome, ticket.frame
         named = {} if ticket.upload.file is None else {"file": ticket.upload.file}
         if isinstance(outcome, Prediction) and frame is not None:
@@ -204,7 +204,7 @@ class RequestHandler:
             self._desk.metrics.picture("ok")
             self._desk.recent.waited(times["queue"])
             frame.let_go()
-            return named | answer(outcome, topk, times)
+            return named | answer(outcome, times)
         assert isinstance(outcome, BaseException)
         problem = problem_of(outcome)
         self._desk.metrics.picture(problem.code)

@@ -10,6 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.frame import Frame, Prediction
+from pipelines.tasks.classification import ClassificationTask
+from pipelines.tasks.task import answers_as_dict
 
 LABELS: list[Any] = [{"id": 335, "name": "fox squirrel", "p": 0.8831}, {"id": 356, "name": "weasel", "p": 0.0071}]
 LATENCY: dict[str, Any] = {
@@ -188,10 +190,10 @@ class HealthReport(BaseModel):
     figures: dict[str, HealthFigure]
 
 
-def answer(prediction: Prediction, topk: int, stages: dict[str, float]) -> dict[str, Any]:
+def answer(prediction: Prediction, stages: dict[str, float]) -> dict[str, Any]:
     """The answer of one picture. stages: seconds."""
     return {
-        "labels": [{"id": label.id, "name": label.name, "p": round(label.p, 4)} for label in prediction.labels[:topk]],
+        **answers_as_dict(prediction, ClassificationTask.as_dict),
         "batch": {"id": prediction.batch_id, "size": prediction.batch_size},
         "latency_ms": {name: round(1e3 * seconds, 3) for name, seconds in stages.items()},
     }

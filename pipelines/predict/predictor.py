@@ -27,13 +27,14 @@ import numpy.typing as npt
 from pipelines.channel import Channel
 from pipelines.crew import Crew
 from pipelines.errors import EngineError, EngineLost, Stopped, UsageError
-from pipelines.frame import Frame, Label, Picture, Prediction
+from pipelines.frame import WHOLE, Frame, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, checked, warm_sizes
 from pipelines.predict.preprocess import Preprocess, softmax
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing, measure, measured_sizes
 from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.tasks.classification import Classification, Label
 
 WARM = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))
 """A picture to warm up with."""
@@ -375,8 +376,8 @@ class AsyncBatchPredictor:
             raise EngineError("the engine answered values that are not numbers")
         return np.array(logits)
 
-    def _top(self, p: npt.NDArray[np.float32]) -> tuple[Label, ...]:
-        k = min(self._options.topk, len(p))
+    def _top(self, p: npt.NDArray[np.float32], limit: int | None) -> tuple[Label, ...]:
+        k = min(limit or self._options.topk, len(p))
         best = np.argpartition(p, -k)[-k:]
         best = best[np.argsort(-p[best], kind="stable")]
         return tuple(Label(int(i), self._names[i], float(p[i])) for i in best)
@@ -393,7 +394,9 @@ class AsyncBatchPredictor:
             self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
         for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
             entry.frame.trace.inferred_s = now
-            entry.future.set_result(Prediction(self._top(row), batch.id, n))
+            entry.future.set_result(
+                Prediction({WHOLE: Classification(self._top(row, entry.frame.regions[0].limit))}, batch.id, n)
+            )
         self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
     def _failed(self, batch: _Batch, error: BaseException, *, newest: bool = False) -> None:

@@ -30,11 +30,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.frame import Picture, Plane, upright
+from pipelines.frame import Fit, Picture, Plane, upright
 from pipelines.media.planes import plane_array, yuv_frame
-
-Fit = Literal["crop", "squash", "pad"]
-FITS: tuple[Fit, ...] = ("crop", "squash", "pad")
 
 FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
 KERNELS = {"bicubic": "flags=bicubic+" + FLAGS + ":param0=0:param1=0.47", "bilinear": "flags=bilinear+" + FLAGS}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipelines.frame import Frame, Label, Picture, Prediction
+from pipelines.frame import WHOLE, Frame, Picture, Prediction
 from pipelines.render.canvas import RGB, YUV, Canvas, Rect, Shade, copy_upright, make_shade, rounded, to_yuv
 from pipelines.render.layout import (
     HeaderLayout,
@@ -21,6 +21,7 @@ from pipelines.render.layout import (
 )
 from pipelines.render.plane_pool import PlanePool
 from pipelines.render.text import TextPainter, ascent
+from pipelines.tasks.classification import Classification, Label
 
 Box = tuple[float, float, float, float]
 
@@ -105,7 +106,8 @@ class Overlay:
     def _draw(self, brush: _Brush, frame: Frame, prediction: Prediction, box: Box | None) -> None:
         style, (width, height) = self._style, frame.picture.upright_size
         taken: list[Rect] = []
-        labels = prediction.labels[: style.topk]
+        answer = prediction.answers.get(WHOLE)
+        labels = answer.labels[: style.topk] if isinstance(answer, Classification) else ()
         panel = _panel_layout(width, height, len(labels), style.scale)
         if style.panel and panel:
             _draw_panel(brush, panel, labels)

@@ -16,6 +16,7 @@ from pipelines.errors import SinkError, reason
 from pipelines.frame import Result
 from pipelines.media.local_files import Claim, identity, lost
 from pipelines.redact import redact
+from pipelines.tasks.task import AsDict, answers_as_dict
 
 FLUSH_S = 0.5
 """Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
@@ -35,9 +36,11 @@ class JsonLines:
     last resort), and to open the file again would empty it. A file that breaks ends with its last whole line.
     """
 
-    def __init__(self, target: Path | Text) -> None:
+    def __init__(self, target: Path | Text, as_dict: AsDict) -> None:
+        """as_dict: the JSON form of an answer, of the model's task."""
         self.written = 0
         self._target = target
+        self._as_dict = as_dict
         self._file: Text | None = None
         self._claim: Claim | None = None
         self._lock = threading.Lock()
@@ -47,7 +50,7 @@ class JsonLines:
     def write(self, result: Result) -> None:
         if self._broken or self._closed:
             return
-        line = as_json(result)
+        line = as_json(result, self._as_dict)
         with self._lock:
             if self._broken or self._closed:
                 return
@@ -141,7 +144,7 @@ def _write(file: Text, line: dict[str, Any]) -> None:
         file.write(json.dumps(line, separators=separators) + "\n")
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: Result, as_dict: AsDict) -> dict[str, Any]:
     """One line as design and README describe it. No value is NaN or infinite."""
     frame, trace = result.frame, result.frame.trace
     line: dict[str, Any] = {
@@ -164,7 +167,7 @@ def as_json(result: Result) -> dict[str, Any]:
         return line | {"error": redact(f"{type(result.error).__name__}: {result.error}")}
     assert result.prediction is not None
     return line | {
-        "labels": [{"id": k.id, "name": k.name, "p": round(k.p, 5)} for k in result.prediction.labels],
+        **answers_as_dict(result.prediction, as_dict),
         "batch": {"id": result.prediction.batch_id, "size": result.prediction.batch_size},
         "latency_ms": {stage: round(1e3 * s, 3) for stage, s in trace.stages().items()},
     }

@@ -23,7 +23,7 @@ def _watched(clock: CameraClock) -> LatencyMonitor:
     ledger.capture(100.0)
     trace = Trace(100.0, 100.001, 100.002, 100.003, 100.004, 100.005, 100.006, 100.030)
     frame = Frame("door", 0, 0, NOTHING, 0.0, StreamInfo(camera_clock=clock), trace, captured_s=wall_s(100.030) - AGE_S)
-    ledger.end(Result(frame, "ok", Prediction((), 1, 1)))
+    ledger.end(Result(frame, "ok", Prediction({}, 1, 1)))
     return monitor
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import av
 import numpy as np
@@ -15,13 +15,12 @@ import torch
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
-from pipelines.frame import Picture, upright
+from pipelines.frame import Fit, Picture, upright
 from pipelines.media.pixels import Pixels
 from pipelines.media.planes import SCALER_SPACES, yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
 from pipelines.predict.models.catalog import LoadedModel, find
 from pipelines.predict.preprocess import (
-    FITS,
     GEOMETRIES,
     KERNELS,
     Axis,
@@ -146,7 +145,7 @@ def _ramp(width: int, height: int, **how: Any) -> Picture:
     return Picture(y, u, np.ascontiguousarray(255 - u), **how)
 
 
-@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("fit", get_args(Fit))
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_picture_that_says_how_it_is_turned_looks_like_the_turned_picture(fit: Any, rotation: int, mirrored: bool) -> None:
@@ -182,7 +181,7 @@ def test_the_part_that_is_scaled_is_the_same_however_the_planes_lie(rotation: in
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("fit", get_args(Fit))
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 5), (321, 241), (16, 2000), (3000, 4), (64, 64), (1079, 1), (1, 3000)])
 @pytest.mark.parametrize("rotation", [0, 90])
 def test_any_size_is_taken(fit: Any, size: tuple[int, int], rotation: Any) -> None:

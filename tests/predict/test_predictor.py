@@ -21,6 +21,7 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, Pr
 from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame
 
 pytestmark = pytest.mark.timeout(30)
@@ -37,7 +38,7 @@ def _submit(predictor: AsyncBatchPredictor, lumas: Sequence[int], stream: str = 
 
 
 def _said(future: Future[Prediction]) -> int:
-    return future.result(WAIT_S).labels[0].id
+    return labels_of(future.result(WAIT_S))[0].id
 
 
 @pytest.fixture
@@ -180,9 +181,9 @@ def test_labels_come_with_the_most_probable_first_and_the_batch_is_told() -> Non
         (future,) = _submit(predictor, [5])
         predictor.close("a")
         prediction = future.result(WAIT_S)
-    assert [k.id for k in prediction.labels] == [255, 254, 253]
-    assert [k.name for k in prediction.labels] == ["n255", "n254", "n253"]
-    assert prediction.labels[0].p == pytest.approx(256 / sum(range(1, 257)))
+    assert [k.id for k in labels_of(prediction)] == [255, 254, 253]
+    assert [k.name for k in labels_of(prediction)] == ["n255", "n254", "n253"]
+    assert labels_of(prediction)[0].p == pytest.approx(256 / sum(range(1, 257)))
     assert prediction.batch_size == 1
     assert done[0][0] == 1
     assert done[0][1] > 0
@@ -263,7 +264,7 @@ def test_a_class_that_is_impossible_is_fine() -> None:
         predictor.open("a", live=False)
         (future,) = _submit(predictor, [7])
         predictor.close("a")
-        assert [(k.id, k.p) for k in future.result(WAIT_S).labels[:1]] == [(7, 1.0)]
+        assert [(k.id, k.p) for k in labels_of(future.result(WAIT_S))[:1]] == [(7, 1.0)]
 
 
 class Choosy(ProbePreprocess):
@@ -468,7 +469,7 @@ def test_more_labels_are_wanted_than_there_are_classes() -> None:
         predictor.open("a", live=False)
         (future,) = _submit(predictor, [7])
         predictor.close("a")
-        labels = future.result(WAIT_S).labels
+        labels = labels_of(future.result(WAIT_S))
     assert len(labels) == CLASSES
     assert [k.p for k in labels] == sorted((k.p for k in labels), reverse=True)
     assert labels[0].name == "class 7"
@@ -496,7 +497,7 @@ def test_probabilities_are_not_softmaxed_again() -> None:
         predictor.open("a", live=False)
         (future,) = _submit(predictor, [7])
         predictor.close("a")
-        assert [(k.id, k.p) for k in future.result(WAIT_S).labels[:2]] == [(7, 0.75), (200, 0.25)]
+        assert [(k.id, k.p) for k in labels_of(future.result(WAIT_S))[:2]] == [(7, 0.75), (200, 0.25)]
 
 
 def test_a_file_of_a_hundred_frames_goes_in_full_batches_and_its_rest() -> None:

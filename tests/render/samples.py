@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.frame import Frame, Label, Picture, Prediction, StreamInfo, Trace
+from pipelines.frame import WHOLE, Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.render.overlay import OverlayStyle
+from pipelines.tasks.classification import Classification, Label
 
 BARE = OverlayStyle(header=False, panel=False, marks=False)
 """Nothing drawn: what is left is the copy."""
@@ -33,7 +34,8 @@ def frame(picture: Picture, *, stream: str = "front door", index: int = 312, pts
 
 
 def prediction(*labels: tuple[str, float]) -> Prediction:
-    return Prediction(tuple(Label(i, name, p) for i, (name, p) in enumerate(labels)), batch_id=0, batch_size=1)
+    answer = Classification(tuple(Label(i, name, p) for i, (name, p) in enumerate(labels)))
+    return Prediction({WHOLE: answer}, batch_id=0, batch_size=1)
 
 
 FIVE = prediction(("fox squirrel", 0.88), ("mongoose", 0.04), ("grey fox", 0.021), ("hare", 0.012), ("wallaby", 0.003))

@@ -19,6 +19,7 @@ from app.serve.client import Client, Unreachable
 from pipelines.errors import Dropped, EngineError, Refused, SourceError, UsageError
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
 from pipelines.sources.files.encoded import EncodedPictures
+from tests.fakes import labels_of
 from tests.predict.fakes import Held, frame
 from tests.serve.serving import grey, held, served
 
@@ -35,8 +36,8 @@ def test_a_frame_is_answered_as_the_predictor_would(url: str) -> None:
     with Client(url) as client:
         futures = [client.submit(frame("a", k, k, time.monotonic())) for k in range(0, 250, 5)]
         predictions = [future.result(20) for future in futures]
-    assert [p.labels[0].id for p in predictions] == list(range(0, 250, 5))
-    assert all(len(p.labels) == 5 and p.batch_size >= 1 for p in predictions)
+    assert [labels_of(p)[0].id for p in predictions] == list(range(0, 250, 5))
+    assert all(len(labels_of(p)) == 5 and p.batch_size >= 1 for p in predictions)
 
 
 def test_planes_arrive_as_they_are(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +65,8 @@ def test_planes_arrive_as_they_are(url: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_encoded_pictures_and_topk(url: str) -> None:
     with Client(url) as client:
-        assert client.submit_encoded(grey(123), topk=2).result(20).labels[0].name == "123"
-        assert len(client.submit_encoded(grey(123), topk=2).result(20).labels) == 2
+        assert labels_of(client.submit_encoded(grey(123), topk=2).result(20))[0].name == "123"
+        assert len(labels_of(client.submit_encoded(grey(123), topk=2).result(20))) == 2
 
 
 def test_errors_are_those_of_the_predictor(url: str) -> None:
@@ -96,7 +97,7 @@ def test_a_service_that_is_busy_or_late_says_so() -> None:
                 gate.open()  # the one that waits
         assert refusals.count(("full", 1.0)) >= 1
         gate.open()
-        assert first.result(20).labels[0].id == 1
+        assert labels_of(first.result(20))[0].id == 1
 
 
 def test_an_error_of_the_model() -> None:
@@ -111,7 +112,7 @@ def test_an_error_of_the_model() -> None:
 def test_a_token() -> None:
     with served(token=b"s3cret") as server:
         with Client(server.url, token="s3cret") as client:
-            assert client.submit_encoded(grey(8)).result(20).labels[0].id == 8
+            assert labels_of(client.submit_encoded(grey(8)).result(20))[0].id == 8
         for token in ("wrong", None):
             with Client(server.url, token=token) as client, pytest.raises(UsageError, match="token"):
                 client.submit_encoded(grey(8)).result(20)
@@ -146,10 +147,10 @@ def test_somebody_else_is_there(status: str, body: bytes) -> None:
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
     with served() as server, Client(server.url, connections=1) as client:
-        assert client.submit_encoded(grey(1)).result(20).labels[0].id == 1
+        assert labels_of(client.submit_encoded(grey(1)).result(20))[0].id == 1
         (connection,) = client._open
         connection.sock.shutdown(socket.SHUT_WR)  # the service closes its end
-        assert client.submit_encoded(grey(2)).result(20).labels[0].id == 2
+        assert labels_of(client.submit_encoded(grey(2)).result(20))[0].id == 2
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://user:pw@host", "http://host:x", "http://host:"])

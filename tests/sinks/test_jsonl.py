@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pipelines.errors import SinkError
-from pipelines.frame import CAUSES, STAGES, Frame, Label, Picture, Prediction, Result, StreamInfo, Trace
+from pipelines.frame import CAUSES, STAGES, WHOLE, Frame, Picture, Prediction, Result, StreamInfo, Trace
 from pipelines.sinks.jsonl import JsonLines, as_json
+from pipelines.tasks.classification import Classification, ClassificationTask, Label
 from tests.clips import grey
 
 pytestmark = pytest.mark.timeout(20)
@@ -31,13 +32,17 @@ def frame(index: int = 12, *, stream: str = "door", pts_s: float | None = 0.48, 
 
 
 def ok(one: Frame | None = None, name: str = "fox squirrel") -> Result:
-    return Result(one or frame(), "ok", Prediction((Label(335, name, 0.8812345), Label(1, "goldfish", 0.1)), 3, 16))
+    return Result(
+        one or frame(),
+        "ok",
+        Prediction({WHOLE: Classification((Label(335, name, 0.8812345), Label(1, "goldfish", 0.1)))}, 3, 16),
+    )
 
 
 def written(*results: Result, folder: Path) -> list[dict[str, Any]]:
     """Write to a file and read it back."""
     path = folder / "out.jsonl"
-    log = JsonLines(path)
+    log = JsonLines(path, ClassificationTask.as_dict)
     for result in results:
         log.write(result)
     log.close()
@@ -83,7 +88,7 @@ class TestForm:
         assert line["shown_s"] is None
 
     def test_a_frame_that_an_output_refused_was_not_shown(self) -> None:
-        line = as_json(Result(frame(), "failed", ok().prediction, error=SinkError("disk full")))
+        line = as_json(Result(frame(), "failed", ok().prediction, error=SinkError("disk full")), ClassificationTask.as_dict)
         assert line["shown_s"] is None
         assert "labels" not in line
 
@@ -94,7 +99,7 @@ class TestForm:
     def test_the_time_of_day_is_that_of_the_arrival(self) -> None:
         one = frame()
         one.trace.arrived_s = time.monotonic() - 60
-        line = as_json(Result(one, "dropped", cause="overload"))
+        line = as_json(Result(one, "dropped", cause="overload"), ClassificationTask.as_dict)
         assert line["time"].endswith("Z")
         assert len(line["time"]) == len("2026-11-30T03:00:00.123Z")
         at = datetime.fromisoformat(line["time"])
@@ -109,7 +114,7 @@ class TestText:
     @pytest.mark.parametrize("name", ["猫", "кот", 'a\tb\n"c"\\', "\x00\x1f\x7f", "\u2028\u2029", "🦊", ""])
     def test_any_name_comes_back(self, name: str, tmp_path: Path) -> None:
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         log.write(ok(frame(stream=name), name))
         log.close()
         data = path.read_bytes()
@@ -122,7 +127,7 @@ class TestText:
         """Case C55: Linux lets a name hold any bytes; Python stands lone surrogates for them."""
         name = os.fsdecode(b"\xff.mp4")
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         log.write(ok(frame(stream=name)))
         log.close()
         assert strict(path.read_bytes().decode("utf-8"))["stream"] == name
@@ -130,7 +135,7 @@ class TestText:
     def test_a_terminal_that_only_knows_ascii(self) -> None:
         raw = io.BytesIO()
         out = io.TextIOWrapper(raw, encoding="ascii")
-        log = JsonLines(out)
+        log = JsonLines(out, ClassificationTask.as_dict)
         log.write(ok(name="猫"))
         log.close()
         assert strict(raw.getvalue().decode("ascii"))["labels"][0]["name"] == "猫"
@@ -138,12 +143,12 @@ class TestText:
 
 class TestOutputs:
     def test_nothing_is_made_before_the_first_line(self, tmp_path: Path) -> None:
-        log = JsonLines(tmp_path / "out.jsonl")
+        log = JsonLines(tmp_path / "out.jsonl", ClassificationTask.as_dict)
         log.close()
         assert not (tmp_path / "out.jsonl").exists()
 
     def test_closing_twice_is_fine(self, tmp_path: Path) -> None:
-        log = JsonLines(tmp_path / "out.jsonl")
+        log = JsonLines(tmp_path / "out.jsonl", ClassificationTask.as_dict)
         log.write(ok())
         log.close()
         log.close()
@@ -152,7 +157,7 @@ class TestOutputs:
     def test_a_line_after_the_close_changes_nothing(self, lines: int, tmp_path: Path) -> None:
         """The window ends frames, and a lane that hung wakes, when the log is closed: what is in it must stay."""
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         for k in range(lines):
             log.write(ok(frame(k)))
         log.close()
@@ -168,7 +173,7 @@ class TestOutputs:
         now = [100.0]
         monkeypatch.setattr("pipelines.sinks.jsonl.time.monotonic", lambda: now[0])
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         for k in range(30):
             log.write(ok(frame(k)))
             now[0] += 0.04
@@ -178,7 +183,7 @@ class TestOutputs:
     def test_a_stream_is_flushed_line_by_line_and_left_open(self) -> None:
         raw = io.BytesIO()
         out = io.TextIOWrapper(raw, encoding="utf-8")
-        log = JsonLines(out)
+        log = JsonLines(out, ClassificationTask.as_dict)
         log.write(ok())
         assert raw.getvalue().count(b"\n") == 1
         log.close()
@@ -186,7 +191,7 @@ class TestOutputs:
 
     def test_lines_of_several_threads_are_whole(self, tmp_path: Path) -> None:
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
 
         def work(stream: str) -> None:
             for k in range(200):
@@ -205,7 +210,7 @@ class TestOutputs:
 
 class TestBroken:
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        log = JsonLines(tmp_path / "nowhere/out.jsonl")
+        log = JsonLines(tmp_path / "nowhere/out.jsonl", ClassificationTask.as_dict)
         with pytest.raises(SinkError, match=r"nowhere/out\.jsonl.*No such file"):
             log.write(ok())
         log.write(ok())
@@ -213,7 +218,7 @@ class TestBroken:
 
     def test_a_file_that_another_run_writes_is_left_to_it(self, tmp_path: Path) -> None:
         path = tmp_path / "out.jsonl"
-        first, second = JsonLines(path), JsonLines(path)
+        first, second = JsonLines(path, ClassificationTask.as_dict), JsonLines(path, ClassificationTask.as_dict)
         first.write(ok())
         with pytest.raises(SinkError, match=r"out\.jsonl: another run is writing it$"):
             second.write(ok())
@@ -221,13 +226,13 @@ class TestBroken:
         first.write(ok(frame(1)))
         first.close()
         assert len(path.read_text().splitlines()) == 2
-        third = JsonLines(path)
+        third = JsonLines(path, ClassificationTask.as_dict)
         third.write(ok())
         third.close()
         assert len(path.read_text().splitlines()) == 1
 
     def test_a_full_disk_is_said_once(self) -> None:
-        log, errors = JsonLines(Path("/dev/full")), list[str]()
+        log, errors = JsonLines(Path("/dev/full"), ClassificationTask.as_dict), list[str]()
         for k in range(1000):
             try:
                 log.write(ok(frame(k)))
@@ -239,7 +244,7 @@ class TestBroken:
         assert "No space left" in errors[0]
 
     def test_a_disk_that_is_full_only_at_the_close(self) -> None:
-        log = JsonLines(Path("/dev/full"))
+        log = JsonLines(Path("/dev/full"), ClassificationTask.as_dict)
         log._flushed_s = float("inf")
         log.write(ok())
         with pytest.raises(SinkError, match="No space left"):
@@ -250,7 +255,7 @@ class TestBroken:
     def test_a_file_on_a_full_disk_ends_with_a_whole_line(self, tmp_path: Path, flushed: bool) -> None:
         """No file of this process may be larger: the write that meets the limit leaves half a line."""
         path, limits = tmp_path / "out.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         log._flushed_s = float("-inf" if flushed else "inf")
 
         def write() -> None:
@@ -274,7 +279,7 @@ class TestBroken:
     @pytest.mark.parametrize("became", ["removed", "replaced"])
     def test_a_file_that_is_gone_at_the_close_is_no_success(self, tmp_path: Path, became: str) -> None:
         path = tmp_path / "out.jsonl"
-        log = JsonLines(path)
+        log = JsonLines(path, ClassificationTask.as_dict)
         log.write(ok())
         path.unlink()
         if became == "replaced":
@@ -289,7 +294,7 @@ class TestBroken:
         reading, writing = os.pipe()
         os.close(reading)
         out = os.fdopen(writing, "w", encoding="utf-8")
-        log = JsonLines(out)
+        log = JsonLines(out, ClassificationTask.as_dict)
         with pytest.raises(SinkError, match=r"standard output.*Broken pipe"):
             log.write(ok())
         log.write(ok())
@@ -298,7 +303,7 @@ class TestBroken:
             out.close()
 
     def test_the_other_threads_go_on_after_one_was_told(self) -> None:
-        log = JsonLines(Path("/dev/full"))
+        log = JsonLines(Path("/dev/full"), ClassificationTask.as_dict)
         log._flushed_s = float("-inf")
         errors: list[SinkError] = []
 

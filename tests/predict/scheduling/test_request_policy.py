@@ -22,6 +22,7 @@ from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.scheduling.request_policy import OVERDUE
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine
 from tests.predict.fakes import frame as coloured
 from tests.predict.scheduling.simulation import ManualClock, frame, profile
@@ -518,7 +519,7 @@ OPTIONS = PredictorOptions(topk=1, scheduler=SchedulerOptions(max_batch=8))
 
 def _answer_or_error(future: Future[Prediction]) -> str:
     try:
-        return str(future.result(WAIT_S).labels[0].id)
+        return str(labels_of(future.result(WAIT_S))[0].id)
     except (CancelledError, Exception) as error:
         return type(error).__name__
 
@@ -548,10 +549,10 @@ def test_c30_bursts_of_the_batch_and_one_more_100_000_requests_all_answered() ->
             if gap:
                 waiting[-1 if gap == 1 else -len(burst)][1].result(WAIT_S)
             if len(waiting) > 100:
-                wrong += sum(f.result(WAIT_S).labels[0].id != luma for luma, f in waiting)
+                wrong += sum(labels_of(f.result(WAIT_S))[0].id != luma for luma, f in waiting)
                 done += len(waiting)
                 waiting = []
-        wrong += sum(f.result(WAIT_S).labels[0].id != luma for luma, f in waiting)
+        wrong += sum(labels_of(f.result(WAIT_S))[0].id != luma for luma, f in waiting)
         done += len(waiting)
     assert (done, wrong) == (100_000, 0)
 
@@ -572,7 +573,7 @@ def test_c30_a_lost_wake_up_would_leave_the_last_of_a_burst_waiting(capacity: in
         predictor.open_requests("http", capacity=capacity)
         for turn in range(300):
             futures = [predictor.submit(coloured("http", turn, k, 0.0)) for k in range(8)]
-            assert [f.result(WAIT_S).labels[0].id for f in futures] == list(range(8))
+            assert [labels_of(f.result(WAIT_S))[0].id for f in futures] == list(range(8))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import worker
 from pipelines.predict.workers.pool import Pool, PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
+from tests.fakes import labels_of
 from tests.predict.fakes import frame
 from tests.predict.scheduling.simulation import profile
 from tests.predict.workers import faults
@@ -87,7 +88,7 @@ class House:
 
 
 def said(future: Future[Prediction]) -> int:
-    return future.result(WAIT_S).labels[0].id
+    return labels_of(future.result(WAIT_S))[0].id
 
 
 def outcome(future: Future[Prediction]) -> str:
