@@ -8,10 +8,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from app import choose
 from app.bench.player import Player
 from app.calibrate.fidelity import figures, forced
 from app.config import Settings
@@ -25,7 +25,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.lazy_torch import NamedTorchEngine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
-from pipelines.predict.models import catalog
+from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
@@ -45,13 +45,14 @@ from pipelines.sources.network import NetworkSource, Unopened, has_end
 from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
 from pipelines.sources.rtsp.rtsp_source import RtspSource
-from pipelines.sources.source import Source
+from pipelines.sources.source import Source, Unheard
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
 from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
 from pipelines.tasks.classification import ClassificationTask
+from samples import FOLDER
 
 log = logging.getLogger("watchline.build")
 
@@ -64,6 +65,8 @@ SHARED_BATCH = 8
 images/s of two threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes memory."""
 SINGLE = 0.5
 """Share of the budget that a single frame may take on the threads of one place."""
+SAMPLE_PICTURES, SAMPLE_STEP = 48, 12
+"""Frames of the shipped sample on which engines are compared, and the distance from one to the next."""
 SHOWN_LABELS = 5
 """Rows of the overlay's panel, however many labels the JSON lines hold."""
 
@@ -148,6 +151,13 @@ def _paced(source: Source, settings: Settings) -> Source:
 
 
 # Predictor.
+
+
+def sample_pictures() -> list[Picture]:
+    """Pictures from all over the shipped sample, on which engines and precisions are compared."""
+    captures = FileSource(FOLDER / "sample.mp4").frames(threading.Event(), Unheard())
+    chosen = (c.picture for index, c in enumerate(captures) if index % SAMPLE_STEP == SAMPLE_STEP // 2)
+    return list(islice(chosen, SAMPLE_PICTURES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +297,7 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
     name = catalog.find(settings.model)
     store = ModelStore(cache_folder())
     int8 = settings.precision == "int8"
-    devices = choose.devices("cpu" if int8 else settings.device, workers)
+    devices = autoselect.devices("cpu" if int8 else settings.device, workers)
     torch_precision = "fp32" if settings.precision == "auto" else settings.precision
     if devices[0] != "cpu" or settings.engine == "torch":
         if settings.engine == "openvino":
@@ -296,11 +306,11 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
         make = _named(name, torch_precision, network.batch) if apart else _torch(network, torch_precision)
         why = f"torch {torch_precision} on {devices[0]}" + ("" if settings.engine == "torch" else ": there is a GPU")
         return Chosen(make, rgb(network.input, settings), devices, why, labels or network.names)
-    stored = store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
+    stored = store.get(name.identity, lambda folder: autoselect.convert(name, folder, cores(), sample_pictures))
     facts = stored.facts()
-    engine, precision, why = choose.engine(facts, settings.engine, settings.precision, stills=load.stills)
+    engine, precision, why = autoselect.engine(facts, settings.engine, settings.precision, stills=load.stills)
     if engine == "openvino":
-        kept = choose.calibrated(stored, settings.model) if int8 else stored
+        kept = autoselect.calibrated(stored, settings.model) if int8 else stored
         if isinstance(kept, Calibrated):
             why += f"; {figures(kept.record())}{forced(kept.record())}"
         compiled = kept.folder / "compiled"

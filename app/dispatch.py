@@ -145,16 +145,16 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
-    from app import choose
     from app.serve.options import ServeOptions, default_workers
     from app.serve.serve import serve
+    from pipelines.predict.models import autoselect
 
     own = {f.name: flags.pop(f.name) for f in fields(ServeOptions) if f.name in flags}
     options = ServeOptions(**own)
     batches = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
     wanted = settings(flags | batches, None, sourceless=True)
     if "workers" not in own:
-        options = replace(options, workers=default_workers(choose.device(wanted.device)))
+        options = replace(options, workers=default_workers(autoselect.device(wanted.device)))
     return serve(wanted, options, terminal)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app import build, choose
+from app import build
 from app.calibrate.fidelity import compared, figures, gate
 from app.calibrate.quantise import quantise
 from app.calibrate.sampling import LEAST, Reading
@@ -21,7 +21,7 @@ from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.cores import cores, cpu_name
 from pipelines.errors import Stopped, UsageError
-from pipelines.predict.models import catalog
+from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.store import Calibrated, ModelStore
 
 log = logging.getLogger("watchline.calibrate")
@@ -62,7 +62,7 @@ class Calibration:
         if importlib.util.find_spec("nncf") is None:
             raise UsageError("--precision int8 needs NNCF to calibrate a model; run: pip install 'watchline[int8]'")
         name = catalog.find(self._settings.model)
-        stored = self.store.get(name.identity, lambda folder: choose.convert(name, folder, cores()))
+        stored = self.store.get(name.identity, lambda folder: autoselect.convert(name, folder, cores(), build.sample_pictures))
         self._check()
         facts = stored.facts()
         reading = Reading(self._settings, build.rgb(facts.input, self._settings)(), self._stop)
@@ -107,7 +107,7 @@ def ensure(settings: Settings, streams: Sequence[StreamPlan], stop: threading.Ev
         return
     files = [s for s in streams if s.kind == "images" or (s.kind == "file" and Path(s.address).is_file())]
     if not files:
-        raise choose.uncalibrated(settings.model)
+        raise autoselect.uncalibrated(settings.model)
     log.info("the model %s has not been calibrated on this machine: that comes first, from the files", settings.model)
     began_s = time.monotonic()
     try:
@@ -116,7 +116,7 @@ def ensure(settings: Settings, streams: Sequence[StreamPlan], stop: threading.Ev
         record = refused.record
         raise UsageError(
             f"--precision int8 is refused for the model {settings.model!r}: {figures(record)} (the gate: {gate(record)}); "
-            f"use bf16 or fp32, or keep it all the same: {choose.calibrating(settings.model)} --force"
+            f"use bf16 or fp32, or keep it all the same: {autoselect.calibrating(settings.model)} --force"
         ) from None
     for error in calibration.errors:
         log.warning("%s", error)

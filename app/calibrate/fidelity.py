@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.choose import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, cosines, likeness
 from app.machine.machine import machine, version
 from pipelines.cores import cores
 from pipelines.errors import Stopped
 from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
+from pipelines.predict.models.autoselect import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, cosines, likeness
 
 SIZES = (1, 8, 16)
 """Batches whose time is measured."""

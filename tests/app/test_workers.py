@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from app import build, choose
+from app import build
 from app.config import Settings
 from pipelines.cores import cores, quota, share
 from pipelines.errors import UsageError
+from pipelines.predict.models import autoselect
 from pipelines.predict.predictor import PredictorEvents
 from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Demo, environ, finished, read_lines, running, values, watchline
@@ -239,13 +240,13 @@ def test_wrong_values_are_refused_before_anything_is_read(place: Path, args: lis
 def test_each_worker_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(choose, "_has_nvidia", lambda: True)
+    monkeypatch.setattr(autoselect, "_has_nvidia", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose.devices("auto", 2) == choose.devices("cuda", 2) == ("cuda:0", "cuda:1")
-    assert choose.devices("cuda:1", 1) == ("cuda:1",)
-    assert choose.devices("cpu", 3) == ("cpu",) * 3
+    assert autoselect.devices("auto", 2) == autoselect.devices("cuda", 2) == ("cuda:0", "cuda:1")
+    assert autoselect.devices("cuda:1", 1) == ("cuda:1",)
+    assert autoselect.devices("cpu", 3) == ("cpu",) * 3
     with pytest.raises(UsageError, match=r"--workers 3.*there are 2; use --workers 2"):
-        choose.devices("auto", 3)
+        autoselect.devices("auto", 3)
     with pytest.raises(UsageError, match="names one GPU"):
-        choose.devices("cuda:0", 2)
+        autoselect.devices("cuda:0", 2)

@@ -111,10 +111,10 @@ CODE = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from pipelines.predict import calibrate, convert
+from pipelines.predict.models import convert, int8
 work = Path(sys.argv[1])
 for name, batch in (("free", None), ("four", 4)):
-    made = calibrate.quantised(work / f"{name}.xml", np.load(work / "red.npy"), batch)
+    made = int8.quantised(work / f"{name}.xml", np.load(work / "red.npy"), batch)
     convert.save(made, work / f"{name}-int8.xml")
 print(json.dumps({"telemetry": bool(sys.modules.get("openvino_telemetry"))}))
 """

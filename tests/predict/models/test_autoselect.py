@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 from app.build import places
-from app.choose import Likeness, engine, likeness
+from pipelines.predict.models.autoselect import Likeness, convert, engine, likeness
+from pipelines.predict.models.catalog import LoadedModel, ModelName
 from pipelines.predict.models.store import ModelFacts
 from pipelines.predict.preprocess import InputSpec
 
@@ -67,3 +71,19 @@ def test_batches_run_side_by_side_as_far_as_one_thread_is_fast_enough(
 
 def test_where_nobody_waits_there_is_a_place_for_each_thread() -> None:
     assert [places(n, None, None) for n in (1, 2, 8, 64)] == [1, 2, 8, 8]
+
+
+class Tiny(torch.nn.Module):
+    """A classifier of three classes: the mean of every channel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+def test_without_pictures_nothing_is_compared_and_fp32_is_taken(tmp_path: Path) -> None:
+    network = LoadedModel(Tiny().eval(), InputSpec(16, 16, 16), None)
+    facts = convert(ModelName("tiny", "pt2", "tiny", load=lambda: network), tmp_path, 1)
+    name, precision, why = engine(facts, "auto", "auto", stills=False)
+    assert (name, precision) == ("openvino", "fp32")
+    assert "no pictures were given" in why
+    assert (tmp_path / "model.xml").is_file()

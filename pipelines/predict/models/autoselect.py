@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,6 @@ from pipelines.predict.models import catalog
 from pipelines.predict.models import convert as conversion
 from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
 from pipelines.predict.preprocess import RgbPreprocess, softmax
-from pipelines.sources.files.file import FileSource
-from pipelines.sources.source import Unheard
-from samples import FOLDER
 
 BATCH = 8
 """The size at which engines are compared: what files run, and enough for what a batch costs beside its frames."""
@@ -36,8 +31,8 @@ SURE_P, SURE_AGREEMENT, MEAN_COSINE = 0.3, 0.98, 0.99
 so sure, and so much the same logits."""
 AGREEMENT = 0.9
 """Where fp32 is sure of no frame: the same best label in so many of all frames."""
-PICTURES, APART = 48, 12
-"""Frames of the sample, every so many."""
+Pictures = Callable[[], Sequence[Picture]]
+"""Gives the pictures on which engines and precisions are compared. It is called in a thread of its own."""
 
 
 def device(wanted: str) -> str:
@@ -126,16 +121,25 @@ def calibrating(model: str) -> str:
     return f"watchline calibrate --model {shlex.quote(model)} SOURCE..."
 
 
-def convert(name: catalog.ModelName, folder: Path, threads: int) -> ModelFacts:
-    """Write the model for OpenVINO into `folder` and measure what `auto` will choose."""
+def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictures | None = None) -> ModelFacts:
+    """Write the model for OpenVINO into `folder` and measure what `auto` will choose.
+
+    Without pictures no precision can be judged: `auto` then takes OpenVINO in fp32.
+    """
     path = folder / "model.xml"
     if name.kind == "onnx":
         model, spec, batch = conversion.from_onnx(name)
         conversion.save(model, path)
         return ModelFacts(spec, _names_for(model), batch, {})
+    if pictures is None:
+        network = name.load()
+        conversion.save(conversion.from_network(network), path)
+        why = "no pictures were given to compare engines and precisions on"
+        choice = {"engine": "openvino", "engine_why": why, "video_precision": "fp32", "video_precision_why": why}
+        return ModelFacts(network.input, network.names, network.batch, choice)
     with ThreadPoolExecutor(1, "sample") as decoder:
         # While torch and timm are imported, which takes seconds.
-        sample = decoder.submit(_sample)
+        sample = decoder.submit(pictures)
         network = name.load()
         conversion.save(conversion.from_network(network), path)
         choice = _compare(network, path, threads, sample.result())
@@ -262,13 +266,6 @@ def _measured(e: Engine, pixels: npt.NDArray[np.uint8], batch: int) -> tuple[flo
         best_s = min(best_s, time.perf_counter() - began)
     e.close()
     return 1e3 * best_s / batch, np.concatenate(logits)
-
-
-def _sample() -> list[Picture]:
-    """Pictures from all over the shipped sample."""
-    captures = FileSource(FOLDER / "sample.mp4").frames(threading.Event(), Unheard())
-    chosen = (c.picture for index, c in enumerate(captures) if index % APART == APART // 2)
-    return list(islice(chosen, PICTURES))
 
 
 def _pixels(network: catalog.LoadedModel, pictures: Sequence[Picture]) -> npt.NDArray[np.uint8]:
