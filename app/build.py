@@ -19,7 +19,7 @@ from app.machine.machine import resident_mb
 from app.streams import StreamPlan
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import SourceError, UsageError
-from pipelines.frame import Frame, Picture, Prediction
+from pipelines.frame import WHOLE_FRAME, Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.lazy_torch import NamedTorchEngine
@@ -52,6 +52,7 @@ from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
 from pipelines.tasks.classification import ClassificationTask
+from pipelines.tasks.task import Task
 from samples import FOLDER
 
 log = logging.getLogger("watchline.build")
@@ -206,6 +207,7 @@ class Model:
     stored: Stored | None
     names: tuple[str, ...] | None
     key: str
+    task: Task
 
     def keep_profile(self) -> None:
         """Remember the measured times for the next start."""
@@ -255,8 +257,9 @@ def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model
     engine = chosen.engine(chosen.devices[0], threads)
     options, key = _options(settings, chosen, engine, threads, load, "dynamic")
     preprocess = chosen.preprocess()
-    predictor = AsyncBatchPredictor(engine, preprocess, options, events=events)
-    return Model(predictor, engine, preprocess, chosen.why, chosen.stored, chosen.names, key)
+    task = ClassificationTask(chosen.names, settings.topk)
+    predictor = AsyncBatchPredictor(engine, preprocess, task, options, events=events)
+    return Model(predictor, engine, preprocess, chosen.why, chosen.stored, chosen.names, key, task)
 
 
 def make_pool(
@@ -267,17 +270,18 @@ def make_pool(
     threads = settings.threads or share(workers)
     like = chosen.engine(chosen.devices[0], threads)
     options, key = _options(settings, chosen, like, threads, load, batching)
+    task = ClassificationTask(chosen.names, settings.topk)
 
     def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
         # One that replaces another need not measure again.
         own = replace(options, label=f"worker{k}", known=chosen.known(key))
-        return AsyncBatchPredictor(engine, chosen.preprocess(), own, events=events)
+        return AsyncBatchPredictor(engine, chosen.preprocess(), task, own, events=events)
 
     preprocess = chosen.preprocess()
     why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")
     pool = Pool(make, PoolOptions(workers), preprocess, events=events)
-    return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key)
+    return Model(pool, like, preprocess, why, chosen.stored, chosen.names, key, task)
 
 
 def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Chosen:
@@ -377,9 +381,6 @@ def _options(
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
     key = f"{engine.name} {engine.precision} {engine.device} {each} {cpu_name()}"
     options = PredictorOptions(
-        profile=engine.shape(max_batch) if isinstance(engine, ProbeEngine) else None,
-        topk=settings.topk,
-        names=chosen.names,
         known=chosen.known(key),
         bulk=load.bulk,
         scheduler=SchedulerOptions(
@@ -448,7 +449,7 @@ def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[]
     def render(frame: Frame, prediction: Prediction) -> Picture:
         if not hasattr(local, "overlay"):
             prepare()
-        box = preprocess.box(frame.picture) if isinstance(preprocess, RgbPreprocess) else None
+        box = preprocess.box(frame.picture, WHOLE_FRAME[0])
         drawn: Picture = local.overlay.render(frame, prediction, box)
         return drawn
 

@@ -16,7 +16,6 @@ from pipelines.channel import Channel, Closed
 from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
-from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
@@ -45,14 +44,11 @@ class Answering:
 
     def __init__(self, model: build.Model, known: Profile, *, most: int, parallel: int, ahead: int) -> None:
         engine = model.engine
-        shape = engine.shape(most) if isinstance(engine, ProbeEngine) else None
         options = PredictorOptions(
-            names=model.names,
             known=known.table,
-            profile=shape,
             scheduler=SchedulerOptions(budget_s=PATIENCE_S, max_batch=most, slots=parallel + ahead, parallel=parallel),
         )
-        self.predictor = AsyncBatchPredictor(engine, model.preprocess, options, events=PredictorEvents(self._batch))
+        self.predictor = AsyncBatchPredictor(engine, model.preprocess, model.task, options, events=PredictorEvents(self._batch))
         self.frames = self.batches = 0
         """Of batches that have ended."""
 

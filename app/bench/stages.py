@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.frame import Capture, Frame, Prediction, Trace
+from pipelines.frame import WHOLE_FRAME, Capture, Frame, Prediction, Trace
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
@@ -66,7 +66,7 @@ def preprocess(into: Preprocess, captures: list[Capture]) -> float:
 
     def work() -> None:
         for capture in captures:
-            into(capture.picture, row)
+            into(capture.picture, WHOLE_FRAME[0], row)
 
     return timed(work, len(captures))[1]
 

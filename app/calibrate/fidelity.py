@@ -14,7 +14,7 @@ from app.machine.machine import machine, version
 from pipelines.cores import cores
 from pipelines.errors import Stopped
 from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
-from pipelines.predict.models.autoselect import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, cosines, likeness
+from pipelines.tasks.classification import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, agreement
 
 SIZES = (1, 8, 16)
 """Batches whose time is measured."""
@@ -43,23 +43,10 @@ def compared(
         for engine in engines.values():
             engine.close()
     return {
-        **_alike(logits["fp32"], logits["int8"]),
+        **agreement(logits["fp32"], logits["int8"]).as_dict(),
         "ms_a_frame": {name: {str(size): round(times[size][name], 3) for size in sizes} for name in engines},
         "size_mb": {name: round(_size_mb(path), 2) for name, path in models.items()},
         "machine": {**machine(), "nncf": version("nncf")},
-    }
-
-
-def _alike(exact: Logits, other: Logits) -> dict[str, Any]:
-    like = likeness(exact, other)
-    return {
-        "frames": len(exact),
-        "sure_frames": like.sure_frames,
-        "agreement": round(like.agreement, 4),
-        "sure_agreement": None if like.sure_agreement is None else round(like.sure_agreement, 4),
-        "cosine": round(like.cosine, 5),
-        "least_cosine": round(float(cosines(exact, other).min()), 5),
-        "passed": like.passed,
     }
 
 
@@ -72,7 +59,7 @@ def _logits(
         part = frames[start : start + size]
         slot.input[: len(part)] = part
         engine.start(slot, len(part))
-        found.append(engine.wait(slot, len(part)).copy())
+        found.append(engine.wait(slot, len(part))[0].copy())
     return np.concatenate(found)
 
 

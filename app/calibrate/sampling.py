@@ -17,7 +17,7 @@ from app import build
 from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.errors import SourceError, Stopped
-from pipelines.frame import Picture
+from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.preprocess import Preprocess
 from pipelines.sources.source import Unheard
 
@@ -62,7 +62,7 @@ class EvenSample:
                 self._step *= 2
             if self._seen % self._step == 0:
                 row = np.zeros(self._preprocess.shape, np.uint8)
-                self._preprocess(picture, row)
+                self._preprocess(picture, WHOLE_FRAME[0], row)
                 self._kept.append(row)
         self._seen += 1
 

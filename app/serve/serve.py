@@ -196,10 +196,11 @@ class Server:
     def _facts(self, model: build.Model) -> dict[str, Any]:
         """What `/v1/model` says."""
         options, engine, limits = self._options, model.predictor.engine, self.service.exchange.limits
-        names = model.names or tuple(f"class {k}" for k in range(engine.classes))
+        (classes,) = engine.outputs[0].shape
+        names = model.names or tuple(f"class {k}" for k in range(classes))
         return {
             "model": self._settings.model,
-            "classes": engine.classes,
+            "classes": classes,
             "labels": list(names),
             "engine": engine.name,
             "precision": engine.precision,

@@ -22,19 +22,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.channel import Channel
 from pipelines.crew import Crew
-from pipelines.errors import EngineError, EngineLost, Stopped, UsageError
-from pipelines.frame import WHOLE, Frame, Picture, Prediction
+from pipelines.errors import EngineError, EngineLost, Stopped
+from pipelines.frame import WHOLE_FRAME, Frame, Picture, Prediction
 from pipelines.predict.engines.engine import Engine, Slot, checked, warm_sizes
-from pipelines.predict.preprocess import Preprocess, softmax
+from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing, measure, measured_sizes
 from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
-from pipelines.tasks.classification import Classification, Label
+from pipelines.tasks.task import Geometry, Rows, Task, row_of
 
 WARM = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))
 """A picture to warm up with."""
@@ -44,12 +43,10 @@ WARMUP_LIMIT_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class PredictorOptions:
-    """`names`: class names, None: "class 17". `known`: figures of an earlier start, by batch size. `profile`: l(b) where it
-    is given and not to be measured. `bulk`: nobody waits for a single frame, so that of the batch sizes only the best one
-    matters. `label`: names its threads, in place of the device."""
+    """`known`: figures of an earlier start, by batch size. `profile`: l(b), None: what the engine knows, or it is measured.
+    `bulk`: nobody waits for a single frame, so that of the batch sizes only the best one matters. `label`: names its threads,
+    in place of the device."""
 
-    topk: int = 5
-    names: tuple[str, ...] | None = None
     known: Mapping[int, Timing] | None = None
     profile: Profile | None = None
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -93,13 +90,15 @@ class AsyncBatchPredictor:
         self,
         engine: Engine,
         preprocess: Preprocess,
+        task: Task,
         options: PredictorOptions,
         *,
         events: PredictorEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
-        self.preprocess = preprocess
+        self.preprocess = engine.preprocess = preprocess
+        self.task = task
         self.warmup_s = 0.0
         self._options = options
         self._label = options.label or engine.device
@@ -114,7 +113,6 @@ class AsyncBatchPredictor:
         self._batches = 0
         self._ended_s = deque([0.0] * options.scheduler.parallel, maxlen=options.scheduler.parallel)
         """When the last batches ended, as many as run side by side."""
-        self._gives_probabilities = False
         self._lost: EngineLost | None = None
 
     # Life cycle.
@@ -246,12 +244,11 @@ class AsyncBatchPredictor:
             only = replace(options.scheduler, max_batch=min(options.scheduler.max_batch, self.engine.sizes[0]))
             options = self._options = replace(options, scheduler=only)
         slots = self.engine.open(options.scheduler.max_batch, options.scheduler.slots)
-        self._names = self._class_names()
         # The first call of a library's function costs up to half a second: not at a frame's expense.
-        self.preprocess(WARM, slots[0].input[0])
-        if options.profile is None:
-            self._gives_probabilities = self._is_softmaxed(slots[0])
-        profile = options.profile or self._measured(slots[: options.scheduler.parallel])
+        self.engine.stage(slots[0], 0, WARM, WHOLE_FRAME[0])
+        self.task.prepare(self.engine.outputs, self._example(slots[0]))
+        profile = options.profile or self.engine.known_profile(options.scheduler.max_batch)
+        profile = profile or self._measured(slots[: options.scheduler.parallel])
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)
@@ -282,21 +279,11 @@ class AsyncBatchPredictor:
             self.engine.wait(slot, b)
         return time.perf_counter() - began
 
-    def _is_softmaxed(self, slot: Slot) -> bool:
-        """Some files end in a softmax: their answers lie between 0 and 1 and add up to 1, as logits never do."""
+    def _example(self, slot: Slot) -> Rows:
+        """The rows of the grey picture in the slot."""
         self.engine.start(slot, 1)
-        row = np.array(self.engine.wait(slot, 1)[0])
-        return bool(row.min() >= 0 and abs(row.sum() - 1) < 1e-3)
-
-    def _class_names(self) -> Sequence[str]:
-        names, classes = self._options.names, self.engine.classes
-        if names is None:
-            return [f"class {k}" for k in range(classes)]
-        if len(names) != classes:
-            raise UsageError(
-                f"{len(names)} labels were given, the model has {classes} classes; line k of the labels file must name class k"
-            )
-        return names
+        rows = checked(self.engine.wait(slot, 1), 1, self.engine.outputs)
+        return tuple(np.array(output[0]) for output in rows)
 
     def _run(self, entries: list[Entry]) -> None:
         slot = self._free.get()
@@ -333,7 +320,7 @@ class AsyncBatchPredictor:
         staged: list[Entry] = []
         for entry in entries:
             try:
-                self.preprocess(entry.frame.picture, slot.input[len(staged)])
+                self.engine.stage(slot, len(staged), entry.frame.picture, entry.frame.regions[0])
             except BaseException as error:
                 entry.future.set_exception(error)
             else:
@@ -346,7 +333,7 @@ class AsyncBatchPredictor:
         try:
             for batch in self._started:
                 try:
-                    logits = self._logits(batch)
+                    rows = self._rows(batch)
                 except BaseException as error:
                     if isinstance(error, EngineLost):
                         for entry in batch.entries:  # not those of batches that were staged behind it
@@ -356,7 +343,7 @@ class AsyncBatchPredictor:
                         raise
                 else:
                     try:
-                        self._hand_out(batch, logits)
+                        self._hand_out(batch, rows)
                     except BaseException as error:
                         for entry in batch.entries:
                             if not entry.future.done():
@@ -368,21 +355,13 @@ class AsyncBatchPredictor:
             for batch in self._started:
                 self._failed(batch, EngineError("the completion thread has ended"))
 
-    def _logits(self, batch: _Batch) -> npt.NDArray[np.float32]:
-        """The batch's logits, copied out of the slot."""
+    def _rows(self, batch: _Batch) -> Rows:
+        """The batch's rows, copied out of the slot."""
         n = len(batch.entries)
-        logits = checked(self.engine.wait(batch.slot, n), n, self.engine.classes)
-        if not np.isfinite(logits.max(axis=1)).all():  # of not a number the maximum is none; one class may be impossible
-            raise EngineError("the engine answered values that are not numbers")
-        return np.array(logits)
+        rows = checked(self.engine.wait(batch.slot, n), n, self.engine.outputs)
+        return tuple(np.array(output) for output in rows)
 
-    def _top(self, p: npt.NDArray[np.float32], limit: int | None) -> tuple[Label, ...]:
-        k = min(limit or self._options.topk, len(p))
-        best = np.argpartition(p, -k)[-k:]
-        best = best[np.argsort(-p[best], kind="stable")]
-        return tuple(Label(int(i), self._names[i], float(p[i])) for i in best)
-
-    def _hand_out(self, batch: _Batch, logits: npt.NDArray[np.float32]) -> None:
+    def _hand_out(self, batch: _Batch, rows: Rows) -> None:
         now = self._clock()
         # A batch that was staged while the device was full begins when the oldest of those before it ends.
         took_s = now - max(batch.started_s, self._ended_s[0])
@@ -392,11 +371,15 @@ class AsyncBatchPredictor:
             self.profile.observe(n, took_s, now)
         finally:
             self._release(batch)  # before the answers are made of the logits: the next batch need not wait for that
-        for entry, row in zip(batch.entries, logits if self._gives_probabilities else softmax(logits), strict=True):
+        for k, entry in enumerate(batch.entries):
             entry.frame.trace.inferred_s = now
-            entry.future.set_result(
-                Prediction({WHOLE: Classification(self._top(row, entry.frame.regions[0].limit))}, batch.id, n)
-            )
+            region = entry.frame.regions[0]
+            try:
+                answer = self.task.decode(row_of(rows, k), Geometry(entry.frame.picture, region, self.preprocess.box))
+            except EngineError as error:
+                entry.future.set_exception(error)
+            else:
+                entry.future.set_result(Prediction({region.name: answer}, batch.id, n))
         self._events.batch(n, took_s / self._options.scheduler.parallel)  # of one place it was all
 
     def _failed(self, batch: _Batch, error: BaseException, *, newest: bool = False) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +31,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.frame import Fit, Picture, Plane, upright
+from pipelines.frame import WHOLE_FRAME, Box, Fit, Picture, Plane, Region, upright
 from pipelines.media.planes import plane_array, yuv_frame
 
 FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
@@ -41,8 +42,9 @@ MARGIN = range(2, 65)
 kernel's reach over the window's edge."""
 OFF_GRID = 800
 """How many pixels more are scaled rather than be off the grid by a whole pixel: 8 for a hundredth."""
+ALL: Box = (0.0, 0.0, 1.0, 1.0)
 GEOMETRIES = 64
-"""Scalers that are kept, one for each geometry seen lately."""
+"""Scalers that each thread keeps: one for each geometry seen lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +61,32 @@ class InputSpec:
 
 
 class Preprocess(Protocol):
-    """Fills one row of a staging slot. Thread: the predictor's."""
+    """Makes a region of a picture the model's input. Any thread; several at once."""
 
     shape: tuple[int, ...]
     """Shape of one input, uint8."""
 
-    def __call__(self, picture: Picture, out: npt.NDArray[np.uint8]) -> None: ...
+    def __call__(self, picture: Picture, region: Region, out: npt.NDArray[np.uint8]) -> None:
+        """Fill `out` (`shape`, uint8), one row of a staging slot."""
+
+    def box(self, picture: Picture, region: Region) -> Box | None:
+        """The part of the upright picture that the model sees; None: all of it."""
 
 
 class ProbePreprocess:
-    """The rounded mean of the luma plane: the code value, no range expansion. Input of the probe engine."""
+    """The rounded mean of the region's luma: the code value, no range expansion. Input of the probe engine."""
 
     shape: tuple[int, ...] = (1,)
 
-    def __call__(self, picture: Picture, out: npt.NDArray[np.uint8]) -> None:
-        out[0] = round(cv2.mean(picture.y)[0])
+    def __call__(self, picture: Picture, region: Region, out: npt.NDArray[np.uint8]) -> None:
+        luma = picture.y
+        if region.box is not None:
+            (left, right), (top, bottom) = part_of(picture.upright_size, region.box)
+            luma = np.ascontiguousarray(upright(luma, picture)[top:bottom, left:right])  # OpenCV reads no turned rows
+        out[0] = round(cv2.mean(luma)[0])
+
+    def box(self, picture: Picture, region: Region) -> Box | None:
+        return region.box
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,10 @@ class Axis:
     size: int
     skip: int
     keep: int
+
+    def moved(self, samples: int) -> Axis:
+        """The same part of an axis that begins so many samples earlier."""
+        return Axis(self.start + samples, self.stop + samples, self.size, self.skip, self.keep)
 
     def reversed(self, length: int) -> Axis:
         """The same part of an axis of `length` samples that is read backwards."""
@@ -129,21 +146,21 @@ class Geometry:
     x: Axis
     y: Axis
     at: tuple[int, int]
-    box: tuple[float, float, float, float] | None
+    box: Box | None
 
 
 class RgbPreprocess:
-    """RGB uint8 (3, H, W) of the spec's size, normalised later inside the engine."""
+    """RGB uint8 (3, H, W) of the spec's size, normalised later inside the engine. fit: for regions that name none."""
 
     def __init__(self, spec: InputSpec, fit: Fit) -> None:
         self.shape: tuple[int, ...] = (3, spec.height, spec.width)
         self._spec = spec
         self._fit = fit
         self._fill = [round(255 * m) for m in spec.mean]
-        self._known: OrderedDict[tuple[Any, ...], tuple[Geometry, Scaler]] = OrderedDict()
+        self._local = threading.local()
 
-    def __call__(self, picture: Picture, out: npt.NDArray[np.uint8]) -> None:
-        geometry, scaler = self._for(picture)
+    def __call__(self, picture: Picture, region: Region, out: npt.NDArray[np.uint8]) -> None:
+        geometry, scaler = self._for(picture, region)
         planes = scaler(picture)
         row, column = geometry.at
         h, w = upright(planes[0], picture).shape
@@ -153,19 +170,27 @@ class RgbPreprocess:
         for channel, plane in zip(out, planes, strict=True):
             channel[row : row + h, column : column + w] = upright(plane, picture)
 
-    def box(self, picture: Picture) -> tuple[float, float, float, float] | None:
-        """The part of the upright picture that the model sees: (left, top, right, bottom) as fractions; None: all of it."""
-        return geometry_of(picture, self._spec, self._fit).box
+    def box(self, picture: Picture, region: Region) -> Box | None:
+        return geometry_of(picture, self._spec, self._fit, region).box
 
-    def _for(self, picture: Picture) -> tuple[Geometry, Scaler]:
-        key = (picture.y.shape, picture.rotation, picture.mirrored, picture.sample_aspect, picture.matrix, picture.full_range)
-        if key not in self._known:
-            if len(self._known) == GEOMETRIES:
-                self._known.popitem(last=False)
-            geometry = geometry_of(picture, self._spec, self._fit)
-            self._known[key] = geometry, Scaler(picture, geometry, KERNELS[self._spec.interpolation])
-        self._known.move_to_end(key)
-        return self._known[key]
+    def _for(self, picture: Picture, region: Region) -> tuple[Geometry, Scaler]:
+        known = self._scalers()
+        kind = (picture.y.shape, picture.rotation, picture.mirrored, picture.sample_aspect, picture.matrix, picture.full_range)
+        key = (*kind, region.box, region.fit)
+        if key not in known:
+            if len(known) == GEOMETRIES:
+                known.popitem(last=False)
+            geometry = geometry_of(picture, self._spec, self._fit, region)
+            known[key] = geometry, Scaler(picture, geometry, KERNELS[self._spec.interpolation])
+        known.move_to_end(key)
+        return known[key]
+
+    def _scalers(self) -> OrderedDict[tuple[Any, ...], tuple[Geometry, Scaler]]:
+        """The scalers of the calling thread, the one used last at the end: a filter graph belongs to one thread."""
+        if not hasattr(self._local, "scalers"):
+            self._local.scalers = OrderedDict()
+        scalers: OrderedDict[tuple[Any, ...], tuple[Geometry, Scaler]] = self._local.scalers
+        return scalers
 
 
 class Scaler:
@@ -208,30 +233,53 @@ def _siting(start: int) -> int:
     return -128 if start % 2 else 128
 
 
-def geometry_of(picture: Picture, spec: InputSpec, fit: Fit) -> Geometry:
-    """The geometry by which `picture` meets the model's square. Any thread."""
+def part_of(size: tuple[int, int], box: Box) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The samples of an upright picture of (width, height) in a box, at least one: (first column, end), (first row, end)."""
+    (w, h), (x0, y0, x1, y1) = size, box
+    return _samples(x0, x1, w), _samples(y0, y1, h)
+
+
+def _samples(first: float, last: float, length: int) -> tuple[int, int]:
+    start = min(round(first * length), length - 1)
+    return start, max(round(last * length), start + 1)
+
+
+def geometry_of(picture: Picture, spec: InputSpec, fit: Fit, region: Region = WHOLE_FRAME[0]) -> Geometry:
+    """How a region of `picture` becomes the model's square. fit: the model's own. Any thread."""
     size, aspect = picture.upright_size, picture.upright_aspect
-    return _geometry(size, aspect, picture.rotation, picture.mirrored, spec, fit)
+    fit = region.fit or (fit if region.box is None else "squash")
+    return _geometry(size, aspect, picture.rotation, picture.mirrored, spec, fit, region.box)
 
 
 @functools.lru_cache(maxsize=GEOMETRIES)
-def _geometry(size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit) -> Geometry:
-    w, h = size
-    shown_w = max(1, round(w * aspect))
-    at, box = (0, 0), None
+def _geometry(
+    size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit, box: Box | None
+) -> Geometry:
+    (left, right), (top, bottom) = part_of(size, box or ALL)
+    w, h = right - left, bottom - top
+    x, y, at, seen = _fitted(w, h, max(1, round(w * aspect)), spec, fit)
+    x, y = x.moved(left), y.moved(top)
+    if box is not None:
+        x0, y0, x1, y1 = seen or ALL
+        seen = (left + x0 * w) / size[0], (top + y0 * h) / size[1], (left + x1 * w) / size[0], (top + y1 * h) / size[1]
+    return Geometry(*_stored(size, rotation, mirrored, x, y), at, seen)
+
+
+def _fitted(w: int, h: int, shown_w: int, spec: InputSpec, fit: Fit) -> tuple[Axis, Axis, tuple[int, int], Box | None]:
+    """Both axes of a part of w x h samples that is shown_w x h pixels, its place in the square, and the share of it that is
+    seen (None: all)."""
     if fit == "crop":
         resized_w, resized_h = _short_side(shown_w, h, spec)
         x, y = crop_axis(w, resized_w, spec.width), crop_axis(h, resized_h, spec.height)
         left, top = round((resized_w - spec.width) / 2), round((resized_h - spec.height) / 2)
         box = (left / resized_w, top / resized_h, (left + spec.width) / resized_w, (top + spec.height) / resized_h)
-    else:
-        inner_w, inner_h = spec.width, spec.height
-        if fit == "pad":
-            scale = min(Fraction(spec.width, shown_w), Fraction(spec.height, h))
-            inner_w, inner_h = max(1, round(shown_w * scale)), max(1, round(h * scale))
-        x, y = Axis(0, w, inner_w, 0, inner_w), Axis(0, h, inner_h, 0, inner_h)
-        at = (spec.height - inner_h) // 2, (spec.width - inner_w) // 2
-    return Geometry(*_stored(size, rotation, mirrored, x, y), at, box)
+        return x, y, (0, 0), box
+    inner_w, inner_h = spec.width, spec.height
+    if fit == "pad":
+        scale = min(Fraction(spec.width, shown_w), Fraction(spec.height, h))
+        inner_w, inner_h = max(1, round(shown_w * scale)), max(1, round(h * scale))
+    at = (spec.height - inner_h) // 2, (spec.width - inner_w) // 2
+    return Axis(0, w, inner_w, 0, inner_w), Axis(0, h, inner_h, 0, inner_h), at, None
 
 
 def _short_side(w: int, h: int, spec: InputSpec) -> tuple[int, int]:
@@ -252,13 +300,6 @@ def _stored(size: tuple[int, int], rotation: int, mirrored: bool, x: Axis, y: Ax
     if rotation in (90, 180):
         x = x.reversed(w)
     return (y, x) if rotation in (90, 270) else (x, y)
-
-
-def softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Along the last axis, safe against large values."""
-    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    result: npt.NDArray[np.float32] = e / e.sum(axis=-1, keepdims=True)
-    return result
 
 
 def resize_of(size: int, crop_pct: float) -> int:

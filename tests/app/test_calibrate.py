@@ -22,7 +22,7 @@ from app.calibrate.quantise import quantise
 from app.calibrate.sampling import EvenSample, split
 from pipelines.errors import Stopped, UsageError
 from pipelines.frame import Picture
-from pipelines.predict.models import autoselect
+from pipelines.tasks import classification
 from samples import FOLDER
 from tests.clips import grey, write
 from tests.command import WATCHLINE, Done, environ, read_lines, running, watchline
@@ -167,8 +167,8 @@ def test_calibrate_keeps_model_and_record_and_a_run_uses_them(colours: Path, cac
     assert record["passed"]
     assert record["calibrated_on"] + record["frames"] == 60
     assert record["sure_frames"] > 10
-    assert record["sure_agreement"] >= autoselect.SURE_AGREEMENT
-    assert record["cosine"] >= autoselect.MEAN_COSINE
+    assert record["sure_agreement"] >= classification.SURE_AGREEMENT
+    assert record["cosine"] >= classification.MEAN_COSINE
     assert record["ms_a_frame"]["int8"].keys() == {"1", "8", "16"}
     assert record["size_mb"]["int8"] > 0
     assert record["machine"]["nncf"]
@@ -264,9 +264,9 @@ def test_the_default_model_and_its_second_start_without_torch(place: Path, monke
         assert (done.code, done.err) == (0, "\n"), done.err
     exact, other = (read_lines(place / f"{p}-2.jsonl") for p in ("fp32", "int8"))
     pairs = [(a["labels"][0], b["labels"][0]) for a, b in zip(exact, other, strict=True)]
-    same = [a["id"] == b["id"] for a, b in pairs if a["p"] > autoselect.SURE_P]
+    same = [a["id"] == b["id"] for a, b in pairs if a["p"] > classification.SURE_P]
     assert len(same) > 50
-    assert sum(same) >= autoselect.SURE_AGREEMENT * len(same)
+    assert sum(same) >= classification.SURE_AGREEMENT * len(same)
     blobs = {p.parent.parent.name[:5] for p in (place / "cache").rglob("*.blob")}
     assert "int8-" in blobs, "what was compiled of the int8 model does not lie beside it"
     assert len(blobs) == 2

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from pipelines.frame import Picture
+from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.preprocess import InputSpec, RgbPreprocess
 from pipelines.sinks.mosaic import Mosaic
 from pipelines.sources.files.file import FileSource
@@ -33,7 +33,7 @@ def at_model(picture: Picture, size: tuple[int, int] | None = None) -> Rgb:
     """What a model is given that takes all of the picture, in the picture's own size unless another is named."""
     width, height = size or picture.upright_size
     made = np.zeros((3, height, width), np.uint8)
-    RgbPreprocess(InputSpec(height, width, max(height, width)), "squash")(picture, made)
+    RgbPreprocess(InputSpec(height, width, max(height, width)), "squash")(picture, WHOLE_FRAME[0], made)
     return made.transpose(1, 2, 0)
 
 

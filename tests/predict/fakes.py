@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 
 from pipelines.frame import Frame, Picture, StreamInfo, Trace
-from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.engine import HostEngine, Slot
+from pipelines.tasks.task import OutputSpec
 
 CLASSES = 256
 
@@ -69,12 +70,12 @@ class LateSlot(Slot):
         super().__init__(np.zeros((max_batch, 1), np.uint8))
 
 
-class LateEngine:
+class LateEngine(HostEngine):
     """Answers with the byte that lies in the slot at the time of `wait`, not of `start`: a slot that is filled again too
     early shows as a wrong label. `fail` may raise for a batch's bytes; `answer` may spoil the logits."""
 
-    name, precision, device = "late", "exact", "cpu"
-    classes = CLASSES
+    name, precision = "late", "exact"
+    outputs: tuple[OutputSpec, ...] = (OutputSpec((CLASSES,)),)
 
     def __init__(self, gate: Held | None = None, sizes: tuple[int, ...] | None = None) -> None:
         self.gate = gate
@@ -117,10 +118,8 @@ class LateEngine:
             self.fail([int(v) for v in slot.input[:n, 0]])
         logits = np.full((n, CLASSES), -20.0, np.float32)
         logits[np.arange(n), slot.input[:n, 0]] = 20.0
-        return self.answer(logits) if threading.current_thread().name.startswith("complete") else logits
-
-    def memory_mb(self) -> None:
-        return None
+        rows = self.answer(logits) if threading.current_thread().name.startswith("complete") else logits
+        return (rows,)
 
     def close(self) -> None:
         self.closed += 1

@@ -15,7 +15,7 @@ import torch
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
-from pipelines.frame import Fit, Picture, upright
+from pipelines.frame import WHOLE_FRAME, Fit, Picture, upright
 from pipelines.media.pixels import Pixels
 from pipelines.media.planes import SCALER_SPACES, yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
@@ -30,8 +30,8 @@ from pipelines.predict.preprocess import (
     Scaler,
     crop_axis,
     geometry_of,
-    softmax,
 )
+from pipelines.tasks.classification import softmax
 from samples import FOLDER
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,7 +57,7 @@ def _engine_p(network: LoadedModel, pixels: np.ndarray[Any, np.dtype[np.uint8]])
     (slot,) = engine.open(1, 1)
     slot.input[0] = pixels
     engine.start(slot, 1)
-    return softmax(engine.wait(slot, 1))[0]
+    return softmax(engine.wait(slot, 1)[0])[0]
 
 
 def test_the_reference_has_seven_stills_and_they_are_here() -> None:
@@ -106,7 +106,7 @@ def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network
     cosines, differences = [], []
     for picture in _pictures(FOLDER / "bigbuckbunny.mp4", 12):
         ours = np.zeros(preprocess.shape, np.uint8)
-        preprocess(picture, ours)
+        preprocess(picture, WHOLE_FRAME[0], ours)
         both = torch.stack([transform(_reference_rgb(picture)), (torch.from_numpy(ours).float() / 255 - 0.5) / 0.5])
         with torch.inference_mode():
             theirs, mine = network.module(both)
@@ -153,8 +153,8 @@ def test_a_picture_that_says_how_it_is_turned_looks_like_the_turned_picture(fit:
     turned = Picture(*(np.ascontiguousarray(p) for p in declared.upright()))
     a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
     preprocess = RgbPreprocess(SPEC, fit)
-    preprocess(declared, a)
-    preprocess(turned, b)
+    preprocess(declared, WHOLE_FRAME[0], a)
+    preprocess(turned, WHOLE_FRAME[0], b)
     # The chroma's siting turns with the picture: a quarter of a sample, seen where colours change.
     assert np.abs(a.astype(int) - b).mean() < 1.0
     assert a[0, 112, 60] != a[0, 112, -60] or a[0, 60, 112] != a[0, -60, 112]
@@ -190,7 +190,7 @@ def test_any_size_is_taken(fit: Any, size: tuple[int, int], rotation: Any) -> No
     chroma = np.full(((h + 1) // 2, (w + 1) // 2), 128, np.uint8)
     grey = Picture(np.full((h, w), 100, np.uint8), chroma, chroma, full_range=True, rotation=rotation)
     out = np.zeros((3, 224, 224), np.uint8)
-    RgbPreprocess(SPEC, fit)(grey, out)
+    RgbPreprocess(SPEC, fit)(grey, WHOLE_FRAME[0], out)
     seen = out[:, 111, 111] if fit == "pad" else out
     assert np.abs(seen.astype(int) - 100).max() <= 1
 
@@ -230,10 +230,10 @@ def test_scalers_are_kept_for_the_geometries_seen_lately_only() -> None:
     preprocess = RgbPreprocess(InputSpec(8, 8, 9), "squash")
     out = np.zeros(preprocess.shape, np.uint8)
     for height in range(2, 2 * GEOMETRIES):
-        preprocess(_ramp(16, height), out)
-        preprocess(_ramp(16, 1), out)
-    assert len(preprocess._known) == GEOMETRIES
-    assert sum(key[0] == (1, 16) for key in preprocess._known) == 1, "what is used again and again is kept"
+        preprocess(_ramp(16, height), WHOLE_FRAME[0], out)
+        preprocess(_ramp(16, 1), WHOLE_FRAME[0], out)
+    assert len(preprocess._scalers()) == GEOMETRIES
+    assert sum(key[0] == (1, 16) for key in preprocess._scalers()) == 1, "what is used again and again is kept"
 
 
 @pytest.mark.parametrize("full_range", [False, True])
@@ -249,7 +249,7 @@ def test_a_colour_is_the_same_in_every_range_and_matrix(full_range: bool, matrix
     planes = [round(offset + scale_y * luma), round(128 + scale_c * cb), round(128 + scale_c * cr)]
     y, u, v = (np.full(s, p, np.uint8) for s, p in zip(((90, 120), (45, 60), (45, 60)), planes, strict=True))
     out = np.zeros((3, 224, 224), np.uint8)
-    RgbPreprocess(SPEC, "crop")(Picture(y, u, v, matrix=matrix, full_range=full_range), out)
+    RgbPreprocess(SPEC, "crop")(Picture(y, u, v, matrix=matrix, full_range=full_range), WHOLE_FRAME[0], out)
     for channel, wanted in zip(out, (192, 48, 32), strict=True):
         assert np.abs(channel.astype(int) - wanted).max() <= 3
 
@@ -277,15 +277,15 @@ def test_samples_that_are_not_square_are_turned_with_the_picture(rotation: Any) 
     )
     a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
     preprocess = RgbPreprocess(SPEC, "crop")
-    preprocess(square, a)
-    preprocess(wide, b)
+    preprocess(square, WHOLE_FRAME[0], a)
+    preprocess(wide, WHOLE_FRAME[0], b)
     assert np.abs(a.astype(int) - b).mean() < 2
     assert geometry_of(wide, SPEC, "crop").box == geometry_of(square, SPEC, "crop").box
 
 
 def test_pad_keeps_the_aspect_and_fills_with_the_models_mean() -> None:
     out = np.zeros((3, 224, 224), np.uint8)
-    RgbPreprocess(SPEC, "pad")(_ramp(320, 160), out)
+    RgbPreprocess(SPEC, "pad")(_ramp(320, 160), WHOLE_FRAME[0], out)
     assert (out[:, :56] == 128).all()
     assert (out[:, -56:] == 128).all()
     assert not (out[:, 60:160] == 128).all()

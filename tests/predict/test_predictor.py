@@ -15,22 +15,26 @@ import numpy as np
 import pytest
 
 from pipelines.errors import EngineError, Stopped, UsageError
-from pipelines.frame import Picture, Prediction
+from pipelines.frame import Picture, Prediction, Region
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame
 
 pytestmark = pytest.mark.timeout(30)
-OPTIONS = PredictorOptions(topk=3, scheduler=SchedulerOptions(max_batch=4))
+TASK = ClassificationTask(topk=3)
+OPTIONS = PredictorOptions(scheduler=SchedulerOptions(max_batch=4))
 WAIT_S = 10
 
 
-def _predictor(engine: Any, preprocess: Any = None, options: PredictorOptions = OPTIONS) -> AsyncBatchPredictor:
-    return AsyncBatchPredictor(engine, preprocess or ProbePreprocess(), options)
+def _predictor(
+    engine: Any, preprocess: Any = None, options: PredictorOptions = OPTIONS, names: Sequence[str] | None = None, topk: int = 3
+) -> AsyncBatchPredictor:
+    return AsyncBatchPredictor(engine, preprocess or ProbePreprocess(), ClassificationTask(names, topk), options)
 
 
 def _submit(predictor: AsyncBatchPredictor, lumas: Sequence[int], stream: str = "a") -> list[Future[Prediction]]:
@@ -57,7 +61,7 @@ def _three_batches_on_a_late_device(predictor: AsyncBatchPredictor, engine: Late
     with predictor:
         predictor.open("a", live=False)
         futures = _submit(predictor, range(10, 22))
-        for started in (2, 3, 3):
+        for started in (1 + 2, 1 + 3, 1 + 3):  # one is the look at a grey picture
             engine.until_started(started)
             gate.until_waiting()
             gate.release()
@@ -85,7 +89,7 @@ def test_the_test_above_can_fail_a_slot_that_is_reused_too_early_gives_wrong_lab
             self._running.done()
 
     engine = LateEngine(gate)
-    predictor = Careless(engine, ProbePreprocess(), FULL)
+    predictor = Careless(engine, ProbePreprocess(), TASK, FULL)
     predictor._free = _Endless()  # type: ignore[assignment]
     assert _three_batches_on_a_late_device(predictor, engine, gate)[:4] == [14, 15, 16, 17]
 
@@ -112,9 +116,9 @@ def test_batches_of_cameras_run_side_by_side_on_an_engine_that_can(gate: Held) -
         for name in "abc":
             predictor.open(name, live=True)
         futures = [f for name, luma in zip("abc", (10, 20, 30), strict=True) for f in _submit(predictor, [luma], name)]
-        engine.until_started(2)
+        engine.until_started(1 + 2)
         gate.until_waiting()
-        assert engine.starts == 2, "the third waits for the end of one of them"
+        assert engine.starts == 1 + 2, "the third waits for the end of one of them"
         gate.open()
         assert [_said(f) for f in futures] == [10, 20, 30]
 
@@ -147,9 +151,9 @@ def test_no_more_batches_are_on_the_device_than_there_are_slots(gate: Held) -> N
     with _predictor(engine, options=FULL) as predictor:
         predictor.open("a", live=False)
         futures = _submit(predictor, range(12))
-        engine.until_started(2)
+        engine.until_started(1 + 2)
         gate.until_waiting()
-        assert engine.starts == 2
+        assert engine.starts == 1 + 2
         gate.open()
         predictor.close("a")
         assert [_said(f) for f in futures] == list(range(12))
@@ -173,7 +177,8 @@ def test_labels_come_with_the_most_probable_first_and_the_batch_is_told() -> Non
     predictor = AsyncBatchPredictor(
         engine,
         ProbePreprocess(),
-        replace(OPTIONS, names=tuple(f"n{k}" for k in range(CLASSES))),
+        ClassificationTask(tuple(f"n{k}" for k in range(CLASSES)), 3),
+        OPTIONS,
         events=PredictorEvents(lambda n, s: done.append((n, s))),
     )
     with predictor:
@@ -272,10 +277,10 @@ class Choosy(ProbePreprocess):
 
     errors: Mapping[int, type[BaseException]] = {2: ValueError, 3: MemoryError, 4: asyncio.CancelledError}
 
-    def __call__(self, picture: Picture, out: Any) -> None:
+    def __call__(self, picture: Picture, region: Region, out: Any) -> None:
         if (error := self.errors.get(int(picture.y[0, 0]))) is not None:
             raise error("no such picture")
-        super().__call__(picture, out)
+        super().__call__(picture, region, out)
 
 
 def test_pictures_that_cannot_be_read_fail_alone_and_leave_no_gap() -> None:
@@ -295,7 +300,7 @@ def test_a_future_that_was_cancelled_stops_nobody(gate: Held) -> None:
     with _predictor(engine, options=FULL) as predictor:
         predictor.open("a", live=False)
         running = _submit(predictor, range(8))
-        engine.until_started(2)
+        engine.until_started(1 + 2)
         waiting = _submit(predictor, range(20, 24))
         assert not running[0].cancel()
         assert waiting[1].cancel()
@@ -312,14 +317,14 @@ def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) 
         raise ZeroDivisionError
 
     engine, gone = LateEngine(gate), threading.Event()
-    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), FULL, events=PredictorEvents(broken, gone.set))
+    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), TASK, FULL, events=PredictorEvents(broken, gone.set))
     futures: list[Future[Prediction]] = []
 
     def run() -> None:
         with predictor:
             predictor.open("a", live=False)
             futures.extend(_submit(predictor, range(12)))
-            engine.until_started(2)
+            engine.until_started(1 + 2)
             gate.open()
             concurrent.futures.wait(futures, WAIT_S)
 
@@ -348,7 +353,7 @@ def test_an_error_among_the_answers_ends_the_predictor_and_every_future(where: s
 
     predictor = _predictor(LateEngine(), options=FULL)
     if where == "top":
-        monkeypatch.setattr(predictor, "_top", broken)
+        monkeypatch.setattr(predictor.task, "decode", broken)
     futures: list[Future[Prediction]] = []
 
     def run() -> None:
@@ -390,8 +395,7 @@ def test_an_engine_that_cannot_be_opened_is_the_error_of_entering() -> None:
 
 
 def test_labels_that_do_not_match_the_classes_are_refused_with_both_numbers() -> None:
-    options = replace(OPTIONS, names=("one", "two"))
-    with pytest.raises(UsageError, match=r"2 labels.*256 classes"), _predictor(LateEngine(), options=options):
+    with pytest.raises(UsageError, match=r"2 labels.*256 classes"), _predictor(LateEngine(), names=("one", "two")):
         pytest.fail("entered")
 
 
@@ -454,7 +458,7 @@ def test_an_error_of_the_house_leaves_no_frame_waiting(gate: Held) -> None:
         with _predictor(engine, options=FULL) as predictor:
             predictor.open("a", live=False)
             futures.extend(_submit(predictor, range(12)))
-            engine.until_started(2)
+            engine.until_started(1 + 2)
             gate.open()
             raise KeyError("a house of cards")
 
@@ -465,7 +469,7 @@ def test_an_error_of_the_house_leaves_no_frame_waiting(gate: Held) -> None:
 
 
 def test_more_labels_are_wanted_than_there_are_classes() -> None:
-    with _predictor(LateEngine(), options=replace(OPTIONS, topk=1000)) as predictor:
+    with _predictor(LateEngine(), topk=1000) as predictor:
         predictor.open("a", live=False)
         (future,) = _submit(predictor, [7])
         predictor.close("a")
@@ -491,7 +495,7 @@ def test_probabilities_are_not_softmaxed_again() -> None:
             p = np.zeros((n, CLASSES), np.float32)
             p[np.arange(n), slot.input[:n, 0]] = 0.75
             p[:, 200] = 0.25
-            return p
+            return (p,)
 
     with _predictor(Softmaxed()) as predictor:
         predictor.open("a", live=False)
@@ -502,10 +506,10 @@ def test_probabilities_are_not_softmaxed_again() -> None:
 
 def test_a_file_of_a_hundred_frames_goes_in_full_batches_and_its_rest() -> None:
     """The probe with 10 ms a batch and 0.5 ms a frame: 32 + 32 + 32 + 4."""
-    options = PredictorOptions(topk=1, scheduler=SchedulerOptions(max_batch=32))
+    options = PredictorOptions(scheduler=SchedulerOptions(max_batch=32))
     sizes: list[int] = []
     events = PredictorEvents(lambda n, s: sizes.append(n))
-    predictor = AsyncBatchPredictor(ProbeEngine(0.010, 0.0005), ProbePreprocess(), options, events=events)
+    predictor = AsyncBatchPredictor(ProbeEngine(0.010, 0.0005), ProbePreprocess(), TASK, options, events=events)
     with predictor:
         predictor.open("a", live=False)
         futures: list[Future[Prediction]] = []

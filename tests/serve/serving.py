@@ -25,6 +25,7 @@ from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.live_policy import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.predict.scheduling.request_policy import Batching
+from pipelines.tasks.classification import ClassificationTask
 from tests.predict.fakes import Held, LateEngine
 
 JPEG = {"Content-Type": "image/jpeg"}
@@ -168,8 +169,9 @@ def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
         wait_s = 1e-3 * options.max_wait_ms
         scheduler = SchedulerOptions(max_batch=options.max_batch, max_wait_s=wait_s, slots=1, batching=batching)
         names = tuple(str(k) for k in range(256))
-        how = PredictorOptions(topk=settings.topk, names=names, profile=profile, scheduler=scheduler)
-        predictor = AsyncBatchPredictor(device, ProbePreprocess(), how, events=events)
-        return build.Model(predictor, device, ProbePreprocess(), "held", None, names, "held")
+        how = PredictorOptions(profile=profile, scheduler=scheduler)
+        task = ClassificationTask(names, settings.topk)
+        predictor = AsyncBatchPredictor(device, ProbePreprocess(), task, how, events=events)
+        return build.Model(predictor, device, ProbePreprocess(), "held", None, names, "held", task)
 
     return make

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from pipelines.predict.engines.engine import HostEngine
 from pipelines.predict.models import catalog
+from pipelines.tasks.task import Rows
 
 
-class NamedTorchEngine:
+class NamedTorchEngine(HostEngine):
     """A `TorchEngine` whose network is loaded when it is opened, where it is opened."""
 
     name = "torch"
@@ -19,8 +18,7 @@ class NamedTorchEngine:
         """threads: of torch on the CPU; batch: the only size that the model takes."""
         self.device = device
         self.precision = precision
-        self.classes = 0
-        self.sizes: tuple[int, ...] | None = None if batch is None else (batch,)
+        self.sizes = None if batch is None else (batch,)
         self._model = model
         self._threads = threads
         self._engine: Any = None
@@ -32,15 +30,15 @@ class NamedTorchEngine:
         network = catalog.find(self._model).load()
         self._engine = TorchEngine(network, device=there, precision=self.precision, threads=self._threads)
         made: list[Any] = self._engine.open(max_batch, slots)
-        self.classes, self.sizes = self._engine.classes, self._engine.sizes
+        self.outputs, self.sizes = self._engine.outputs, self._engine.sizes
         return made
 
     def start(self, slot: Any, n: int) -> None:
         self._engine.start(slot, n)
 
-    def wait(self, slot: Any, n: int) -> npt.NDArray[np.float32]:
-        logits: npt.NDArray[np.float32] = self._engine.wait(slot, n)
-        return logits
+    def wait(self, slot: Any, n: int) -> Rows:
+        rows: Rows = self._engine.wait(slot, n)
+        return rows
 
     def memory_mb(self) -> float | None:
         memory: float | None = self._engine.memory_mb() if self._engine is not None else None

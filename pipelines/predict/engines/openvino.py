@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.engine import HostEngine, Slot, padded
 from pipelines.predict.engines.openvino_import import import_openvino
+from pipelines.tasks.task import OutputSpec, Rows
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """The sizes that are run. The first use of each costs 20 to 400 ms here, all of 1..32 cost 12 s: too long to warm, too
@@ -36,11 +37,10 @@ class OpenVinoSlot(Slot):
         self.request = request
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(HostEngine):
     """An OpenVINO model file (.xml) with a dynamic first dimension and uint8 input of shape (b, 3, H, W)."""
 
     name = "openvino"
-    device = "cpu"
 
     def __init__(
         self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, parallel: int = 1
@@ -48,8 +48,7 @@ class OpenVinoEngine:
         """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches that run at once,
         each on its share of the threads."""
         self.precision = precision
-        self.classes = 0
-        self.sizes: tuple[int, ...] | None = SIZES if batch is None else (batch,)
+        self.sizes = SIZES if batch is None else (batch,)
         self._path = model
         self._threads = threads
         self.parallel = parallel
@@ -65,9 +64,9 @@ class OpenVinoEngine:
         with _alone(self._cache):
             self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
         # A padded batch must fit too: slots are as large as the size that the largest batch is padded to.
-        rows = self._padded(max_batch)
+        rows = padded(self.sizes, max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
-        self.classes = self._compiled.output(0).partial_shape[-1].get_length()
+        self.outputs = tuple(_spec(output) for output in self._compiled.outputs)
         return [OpenVinoSlot(np.zeros((rows, *shape), np.uint8), self._compiled.create_infer_request()) for _ in range(slots)]
 
     def _properties(self) -> dict[str, Any]:
@@ -86,24 +85,21 @@ class OpenVinoEngine:
     def start(self, slot: OpenVinoSlot, n: int) -> None:
         ov = import_openvino()
 
-        slot.request.set_input_tensor(ov.Tensor(slot.input[: self._padded(n)], shared_memory=True))
+        slot.request.set_input_tensor(ov.Tensor(slot.input[: padded(self.sizes, n)], shared_memory=True))
         slot.request.start_async()
 
-    def wait(self, slot: OpenVinoSlot, n: int) -> npt.NDArray[np.float32]:
+    def wait(self, slot: OpenVinoSlot, n: int) -> Rows:
         slot.request.wait()
-        logits: npt.NDArray[np.float32] = slot.request.get_output_tensor(0).data
-        return logits[:n]
-
-    def memory_mb(self) -> None:
-        return None
+        return tuple(slot.request.get_output_tensor(k).data[:n] for k in range(len(self.outputs)))
 
     def close(self) -> None:
         self._compiled = None
 
-    def _padded(self, n: int) -> int:
-        """The size at which a batch of n runs."""
-        assert self.sizes is not None
-        return next((s for s in self.sizes if s >= n), n)
+
+def _spec(output: Any) -> OutputSpec:
+    """The specification of one row of an OpenVINO output."""
+    shape = tuple(d.get_length() for d in list(output.partial_shape)[1:])
+    return OutputSpec(shape, np.dtype(output.element_type.to_dtype()))
 
 
 @contextmanager

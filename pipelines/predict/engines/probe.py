@@ -1,6 +1,6 @@
-"""A diagnostic engine: the answer is the frame's mean luma, the time of a batch is what was asked for.
+"""A diagnostic engine: its answer is the mean luma of the picture, and a batch takes as long as it is told to.
 
-It shows swapped, lost and repeated results exactly and measures the pipeline's own cost. Imports neither torch nor timm.
+It shows swapped, lost and repeated results exactly and measures the pipeline's own cost. It imports neither torch nor timm.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import numpy.typing as npt
 
-from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.engine import HostEngine, Slot
 from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
+from pipelines.tasks.task import OutputSpec, Rows
 
 CLASSES = 256
 
@@ -25,21 +25,20 @@ class ProbeSlot(Slot):
         self.done_s = 0.0
 
 
-class ProbeEngine:
-    """Makes a batch of b take `per_batch_s + b * per_frame_s`, one batch after the other as on a device."""
+class ProbeEngine(HostEngine):
+    """A batch of b takes `per_batch_s + b * per_frame_s` seconds, one batch after the other as on a device. Class k has the
+    logit 0 if k is the mean luma of the row's region, minus infinity otherwise."""
 
     name = "probe"
     precision = "exact"
-    device = "cpu"
-    classes = CLASSES
-    sizes: tuple[int, ...] | None = None
+    outputs: tuple[OutputSpec, ...] = (OutputSpec((CLASSES,)),)
 
     def __init__(self, per_batch_s: float = 0.0, per_frame_s: float = 0.0) -> None:
         self._per_batch_s = per_batch_s
         self._per_frame_s = per_frame_s
         self._free_s = 0.0
 
-    def shape(self, max_batch: int) -> Profile:
+    def known_profile(self, max_batch: int) -> Profile:
         """l(b) as it was asked for: there is nothing to measure."""
         sizes = measured_sizes(max_batch)
         times = [self._per_batch_s + b * self._per_frame_s for b in sizes]
@@ -52,17 +51,11 @@ class ProbeEngine:
         slot.done_s = max(self._free_s, time.monotonic()) + self._per_batch_s + n * self._per_frame_s
         self._free_s = slot.done_s
 
-    def wait(self, slot: ProbeSlot, n: int) -> npt.NDArray[np.float32]:
+    def wait(self, slot: ProbeSlot, n: int) -> Rows:
         wait_s = slot.done_s - time.monotonic()
         if wait_s > 0:
             time.sleep(wait_s)
         logits = slot.output[:n]
         logits[:] = -np.inf
         logits[np.arange(n), slot.input[:n, 0]] = 0.0
-        return logits
-
-    def memory_mb(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
+        return (logits,)

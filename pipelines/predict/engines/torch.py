@@ -9,15 +9,14 @@ would each build an OpenMP team).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from pipelines.predict.engines.engine import Slot
+from pipelines.predict.engines.engine import HostEngine, Slot, padded
 from pipelines.predict.models.catalog import LoadedModel
+from pipelines.tasks.task import OutputSpec, Rows
 
 
 class Event(Protocol):
@@ -134,15 +133,16 @@ class HostDevice:
 class TorchSlot(Slot):
     """Host and device buffers of one batch, and the event after which its logits lie on the host."""
 
-    def __init__(self, device: Device, max_batch: int, shape: tuple[int, ...], classes: int) -> None:
+    def __init__(self, device: Device, max_batch: int, shape: tuple[int, ...], outputs: Sequence[torch.Tensor]) -> None:
+        """outputs: of the model for any batch."""
         self.host_in = device.pinned(max_batch, *shape, dtype=torch.uint8)
         super().__init__(self.host_in.numpy())
         self.device_in = torch.zeros((max_batch, *shape), dtype=torch.uint8, device=device.torch_device)
-        self.host_out = device.pinned(max_batch, classes, dtype=torch.float32)
+        self.host_out = [device.pinned(max_batch, *o.shape[1:], dtype=o.dtype) for o in outputs]
         self.done: Event | None = None
 
 
-class TorchEngine:
+class TorchEngine(HostEngine):
     """An eager network behind its normalisation."""
 
     name = "torch"
@@ -151,8 +151,7 @@ class TorchEngine:
         """threads: of torch on the CPU."""
         self.precision = precision
         self.device = str(device.torch_device)
-        self.classes = 0
-        self.sizes: tuple[int, ...] | None = None if network.batch is None else (network.batch,)
+        self.sizes = None if network.batch is None else (network.batch,)
         self._network = network
         self._net: torch.nn.Module | None = None
         self._shape = (3, network.input.height, network.input.width)
@@ -170,26 +169,24 @@ class TorchEngine:
         self._copies, self._kernels = self._device.stream(), self._device.stream()
         example = torch.zeros((self._network.batch or 1, *self._shape), dtype=torch.uint8, device=there)
         with torch.inference_mode():
-            self.classes = self._forward(example).shape[1]
-        rows = self._padded(max_batch)
-        made = [TorchSlot(self._device, rows, self._shape, self.classes) for _ in range(slots)]
+            outputs = self._forward(example)
+        rows = padded(self.sizes, max_batch)
+        made = [TorchSlot(self._device, rows, self._shape, outputs) for _ in range(slots)]
+        self.outputs = tuple(OutputSpec(tuple(h.shape[1:]), h.numpy().dtype) for h in made[0].host_out)
         if there.type == "cuda":
             # All of this ran on the default stream, for which the engine's own streams do not wait.
             torch.cuda.synchronize(there)
         return made
 
-    def _forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, ...]:
         normal = ((pixels.float() - self._mean) / self._std).to(self._dtype, memory_format=torch.channels_last)
         assert self._net is not None
-        out: torch.Tensor = self._net(normal)
-        return out.float()
-
-    def _padded(self, n: int) -> int:
-        """The size at which a batch of n runs."""
-        return n if self._network.batch is None else max(n, self._network.batch)
+        out = self._net(normal)
+        outputs = out if isinstance(out, (tuple, list)) else (out,)
+        return tuple(o.float() if o.is_floating_point() else o for o in outputs)
 
     def start(self, slot: TorchSlot, n: int) -> None:
-        n = self._padded(n)
+        n = padded(self.sizes, n)
         self._copies.run(lambda: slot.device_in[:n].copy_(slot.host_in[:n], non_blocking=True))
         copied = self._copies.record()
         self._kernels.wait(copied)
@@ -198,14 +195,14 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _compute(self, slot: TorchSlot, n: int) -> None:
-        slot.host_out[:n].copy_(self._forward(slot.device_in[:n]), non_blocking=True)
+        for host, output in zip(slot.host_out, self._forward(slot.device_in[:n]), strict=True):
+            host[:n].copy_(output, non_blocking=True)
 
-    def wait(self, slot: TorchSlot, n: int) -> npt.NDArray[np.float32]:
+    def wait(self, slot: TorchSlot, n: int) -> Rows:
         if slot.done is None:
             raise RuntimeError("wait() for a slot that was never started")
         slot.done.synchronize()
-        logits: npt.NDArray[np.float32] = slot.host_out[:n].numpy()
-        return logits
+        return tuple(host[:n].numpy() for host in slot.host_out)
 
     def memory_mb(self) -> float | None:
         if self._device.torch_device.type != "cuda":

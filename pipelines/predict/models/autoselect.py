@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,18 @@ import numpy.typing as npt
 
 from pipelines.cores import cpu_name
 from pipelines.errors import UsageError
-from pipelines.frame import Picture
+from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.predict.models import catalog
 from pipelines.predict.models import convert as conversion
 from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
-from pipelines.predict.preprocess import RgbPreprocess, softmax
+from pipelines.predict.preprocess import RgbPreprocess
+from pipelines.tasks.classification import ClassAgreement, agreement
 
 BATCH = 8
 """The size at which engines are compared: what files run, and enough for what a batch costs beside its frames."""
-SURE_P, SURE_AGREEMENT, MEAN_COSINE = 0.3, 0.98, 0.99
-"""The gate that faster arithmetic must pass on the sample's frames: the same best label in so many of those of which fp32 is
-so sure, and so much the same logits."""
-AGREEMENT = 0.9
-"""Where fp32 is sure of no frame: the same best label in so many of all frames."""
 Pictures = Callable[[], Sequence[Picture]]
 """Gives the pictures on which engines and precisions are compared. It is called in a thread of its own."""
 
@@ -181,49 +176,9 @@ def _compare_bf16(
     if not _has_bf16():
         return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
     bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
-    like = likeness(exact, rounded)
-    figures = (
-        f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 agrees in {100 * like.judged:.0f} % of "
-        f"{'the sure' if like.sure_frames else 'all'} frames, mean cosine {like.cosine:.4f}"
-    )
+    like: ClassAgreement = agreement(exact, rounded)
+    figures = f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 {like}"
     return {"video_precision": "bf16" if bf16_ms < ms and like.passed else "fp32", "video_precision_why": figures}
-
-
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """How much two sets of logits say the same. agreement: the share of equal best labels among all frames; sure_agreement:
-    among those of which the first set is sure, None if there are none; cosine: the mean of all frames."""
-
-    sure_frames: int
-    agreement: float
-    sure_agreement: float | None
-    cosine: float
-
-    @property
-    def judged(self) -> float:
-        """The agreement by which it is judged."""
-        return self.agreement if self.sure_agreement is None else self.sure_agreement
-
-    @property
-    def passed(self) -> bool:
-        """Whether it passes the gate. What is not a number does not."""
-        least = AGREEMENT if self.sure_agreement is None else SURE_AGREEMENT
-        return self.judged >= least and self.cosine >= MEAN_COSINE
-
-
-def likeness(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Likeness:
-    """Of two sets of logits, (frames, classes), at least one frame."""
-    sure = softmax(exact).max(axis=1) > SURE_P
-    same = exact.argmax(axis=1) == other.argmax(axis=1)
-    cosine = float(cosines(exact, other).mean())
-    return Likeness(int(sure.sum()), float(same.mean()), float(same[sure].mean()) if sure.any() else None, cosine)
-
-
-def cosines(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Of each frame's logits; 0 where one of the two are all 0."""
-    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(other, axis=1)
-    found: npt.NDArray[np.float32] = (exact * other).sum(axis=1) / np.where(norms == 0, 1, norms)
-    return found
 
 
 def _single_ms(path: Path, precision: str, pixels: npt.NDArray[np.uint8], only: int | None) -> float:
@@ -258,7 +213,7 @@ def _measured(e: Engine, pixels: npt.NDArray[np.uint8], batch: int) -> tuple[flo
         part = pixels[start : start + batch]
         slot.input[: len(part)] = part
         e.start(slot, batch)
-        logits.append(e.wait(slot, batch)[: len(part)].copy())
+        logits.append(e.wait(slot, batch)[0][: len(part)].copy())
     for _ in range(2):
         began = time.perf_counter()
         e.start(slot, batch)
@@ -273,5 +228,5 @@ def _pixels(network: catalog.LoadedModel, pictures: Sequence[Picture]) -> npt.ND
     preprocess = RgbPreprocess(network.input, "crop")
     pixels = np.zeros((len(pictures), *preprocess.shape), np.uint8)
     for picture, row in zip(pictures, pixels, strict=True):
-        preprocess(picture, row)
+        preprocess(picture, WHOLE_FRAME[0], row)
     return pixels

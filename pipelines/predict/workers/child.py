@@ -78,7 +78,7 @@ def _serve(pipe: Connection, memory: int) -> None:
     try:
         engine, max_batch, count = pickle.loads(raw)
         slots = engine.open(max_batch, count)
-        layout = shared_slots.SlotLayout(count, len(slots[0].input), tuple(slots[0].input.shape[1:]), engine.classes)
+        layout = shared_slots.SlotLayout(count, len(slots[0].input), tuple(slots[0].input.shape[1:]), engine.outputs)
         os.truncate(memory, layout.size)
         block = shared_slots.SharedSlots(memory, layout)
     except BaseException as error:
@@ -117,8 +117,9 @@ def _complete(
         try:
             if batch.error is not None:
                 raise batch.error
-            logits = engine.wait(slots[batch.slot], batch.n)
-            block.outputs[batch.slot][: batch.n] = checked(logits, batch.n, engine.classes)
+            rows = checked(engine.wait(slots[batch.slot], batch.n), batch.n, engine.outputs)
+            for shared, output in zip(block.outputs, rows, strict=True):
+                shared[batch.slot][: batch.n] = output
             answer: Done | Failed = Done(batch.slot, engine.memory_mb())
         except BaseException as error:
             answer = _failed(error)

@@ -20,13 +20,14 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import EngineError, EngineLost
-from pipelines.predict.engines.engine import Engine, Slot
+from pipelines.predict.engines.engine import Engine, HostEngine, Slot
+from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import shared_slots
 from pipelines.predict.workers.child import Done, Failed, Opened
+from pipelines.tasks.task import Rows
 
 BOOT = "import sys; sys.path[:] = {path!r}; from pipelines.predict.workers.child import main; main({pipe}, {memory}, {parent})"
 WARM_LIMIT_S = 120.0
@@ -40,13 +41,13 @@ PATIENCE_S = 1.0
 class WorkerSlot(Slot):
     """One slot of the shared block. `index`: its number."""
 
-    def __init__(self, index: int, input: npt.NDArray[Any], output: npt.NDArray[np.float32]) -> None:
+    def __init__(self, index: int, input: npt.NDArray[Any], outputs: Rows) -> None:
         super().__init__(input)
         self.index = index
-        self.output = output
+        self.outputs = outputs
 
 
-class WorkerEngine:
+class WorkerEngine(HostEngine):
     """Runs `engine`, which has not been opened and is handed over as it is, in a worker.
 
     :raises EngineLost: from `start` and `wait`, if the worker died, or took longer for a batch of n than `limit_s(n)`; then
@@ -57,8 +58,8 @@ class WorkerEngine:
         self.name = engine.name
         self.precision = engine.precision
         self.device = engine.device
-        self.classes = 0
         self.sizes = engine.sizes
+        self.parallel = engine.parallel
         self.limit_s: Callable[[int], float] = lambda n: WARM_LIMIT_S
         self._engine = engine
         self._lock = threading.Lock()
@@ -81,12 +82,12 @@ class WorkerEngine:
             self._send((self._engine, max_batch, slots))
             opened = self._receive(None)
             assert isinstance(opened, Opened)
-            self.classes, self.sizes = opened.layout.classes, opened.sizes
+            self.outputs, self.sizes = opened.layout.outputs, opened.sizes
             self.precision, self.device = opened.precision, opened.device
             block = shared_slots.SharedSlots(os.dup(memory), opened.layout)
         finally:
             os.close(memory)
-        return [WorkerSlot(k, block.inputs[k], block.outputs[k]) for k in range(slots)]
+        return [WorkerSlot(k, block.inputs[k], tuple(o[k] for o in block.outputs)) for k in range(slots)]
 
     def _start_process(self, memory: int) -> None:
         ours, theirs = Pipe()
@@ -108,12 +109,15 @@ class WorkerEngine:
     def start(self, slot: WorkerSlot, n: int) -> None:
         self._send((slot.index, n))
 
-    def wait(self, slot: WorkerSlot, n: int) -> npt.NDArray[np.float32]:
+    def wait(self, slot: WorkerSlot, n: int) -> Rows:
         done = self._receive(self.limit_s(n))
         if not isinstance(done, Done) or done.slot != slot.index:
             raise EngineError(f"the worker answered {done} where slot {slot.index} was waited for")
         self._memory_mb = done.memory_mb
-        return slot.output[:n]
+        return tuple(output[:n] for output in slot.outputs)
+
+    def known_profile(self, max_batch: int) -> Profile | None:
+        return self._engine.known_profile(max_batch)
 
     def memory_mb(self) -> float | None:
         """Of the worker's device; of the worker itself where that is the CPU. As it was at the end, after `close`."""

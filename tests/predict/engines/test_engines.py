@@ -65,7 +65,7 @@ def _fill(slot: Any, n: int, first: int) -> None:
 
 
 def _check(engine: Any, logits: Any, n: int, first: int) -> None:
-    assert logits.shape == (n, engine.classes)
+    assert logits.shape == (n, *engine.outputs[0].shape)
     assert logits.dtype == np.float32
     for k in range(n):
         value = first + k
@@ -81,7 +81,7 @@ def test_every_row_gets_its_own_answer_at_every_size(engine: Any, n: int) -> Non
     assert len(slots) == 2
     _fill(slots[0], n, 10)
     engine.start(slots[0], n)
-    _check(engine, engine.wait(slots[0], n), n, 10)
+    _check(engine, engine.wait(slots[0], n)[0], n, 10)
     engine.close()
 
 
@@ -92,8 +92,8 @@ def test_two_batches_in_flight_do_not_touch_each_other(engine: Any) -> None:
         engine.start(a, 3)
         _fill(b, 4, 120 + turn)
         engine.start(b, 4)
-        _check(engine, np.array(engine.wait(a, 3)), 3, 20 + turn)
-        _check(engine, np.array(engine.wait(b, 4)), 4, 120 + turn)
+        _check(engine, np.array(engine.wait(a, 3)[0]), 3, 20 + turn)
+        _check(engine, np.array(engine.wait(b, 4)[0]), 4, 120 + turn)
     engine.close()
 
 
@@ -102,7 +102,7 @@ def test_a_smaller_batch_after_a_larger_one_has_nothing_of_it(engine: Any) -> No
     for n, first in ((8, 10), (3, 100), (1, 200), (8, 30)):
         _fill(slot, n, first)
         engine.start(slot, n)
-        _check(engine, engine.wait(slot, n), n, first)
+        _check(engine, engine.wait(slot, n)[0], n, first)
     engine.close()
 
 
@@ -119,7 +119,7 @@ def test_kernels_wait_for_the_copy_and_the_answer_for_the_kernels() -> None:
     _fill(slot, 2, 50)
     engine.start(slot, 2)
     assert all(s.done == 0 for s in device.streams), "nothing may run before somebody waits"
-    _check(engine, engine.wait(slot, 2), 2, 50)
+    _check(engine, engine.wait(slot, 2)[0], 2, 50)
 
 
 @pytest.mark.parametrize("forgotten", ["copy", "kernels"])
@@ -133,7 +133,7 @@ def test_the_test_above_can_fail_without_the_events_answers_are_wrong(forgotten:
     if forgotten == "kernels":
         slot.done = engine._copies.record()
     with pytest.raises(AssertionError):
-        _check(engine, engine.wait(slot, 2), 2, 50)
+        _check(engine, engine.wait(slot, 2)[0], 2, 50)
 
 
 def test_a_slot_that_was_never_started_cannot_be_waited_for() -> None:
@@ -148,7 +148,7 @@ def test_bf16_is_the_same_but_for_rounding() -> None:
     (slot,) = engine.open(2, 1)
     _fill(slot, 2, 50)
     engine.start(slot, 2)
-    logits = engine.wait(slot, 2)
+    logits = engine.wait(slot, 2)[0]
     np.testing.assert_allclose(logits[0], (50 / 255 - 0.5) / 0.5, atol=0.01)
     assert not np.allclose(logits[0], (50 / 255 - 0.5) / 0.5, atol=1e-6)
 
@@ -159,7 +159,7 @@ def test_a_file_of_one_size_is_padded_by_openvino(tmp_path: Path) -> None:
     (slot,) = engine.open(4, 1)
     _fill(slot, 3, 30)
     engine.start(slot, 3)
-    _check(engine, engine.wait(slot, 3), 3, 30)
+    _check(engine, engine.wait(slot, 3)[0], 3, 30)
     assert engine.sizes == (4,)
 
 
@@ -178,7 +178,7 @@ def test_a_kernel_that_raises_raises_where_it_is_waited_for_and_the_next_batch_i
         engine.wait(slot, 1)
     _fill(slot, 1, 70)
     engine.start(slot, 1)
-    _check(engine, engine.wait(slot, 1), 1, 70)
+    _check(engine, engine.wait(slot, 1)[0], 1, 70)
 
 
 def test_a_network_of_one_size_is_padded(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_network_of_one_size_is_padded(tmp_path: Path) -> None:
     (slot,) = engine.open(4, 1)
     _fill(slot, 3, 30)
     engine.start(slot, 3)
-    _check(engine, engine.wait(slot, 3), 3, 30)
+    _check(engine, engine.wait(slot, 3)[0], 3, 30)
     assert engine.sizes == (4,)
 
 
@@ -203,7 +203,7 @@ def test_cuda_slots_are_read_in_time_and_answers_equal_the_cpus() -> None:
         _fill(slot, 8, turn)
         engine._copies.run(lambda: torch.cuda._sleep(200_000))
         engine.start(slot, 8)
-        _check(engine, engine.wait(slot, 8), 8, turn)
+        _check(engine, engine.wait(slot, 8)[0], 8, turn)
     engine.close()
 
 
@@ -237,7 +237,7 @@ def test_cuda_answers_equal_the_cpus_and_no_cuda_tensor_leaves() -> None:
         (slot,) = engine.open(4, 1)
         slot.input[:] = np.random.default_rng(4).integers(0, 256, slot.input.shape, np.uint8)
         engine.start(slot, 4)
-        logits = engine.wait(slot, 4)
+        logits = engine.wait(slot, 4)[0]
         assert type(logits) is np.ndarray
         answers.append(np.array(logits))
         engine.close()

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from app.build import places
-from pipelines.predict.models.autoselect import Likeness, convert, engine, likeness
+from pipelines.predict.models.autoselect import convert, engine
 from pipelines.predict.models.catalog import LoadedModel, ModelName
 from pipelines.predict.models.store import ModelFacts
 from pipelines.predict.preprocess import InputSpec
+from pipelines.tasks.classification import ClassAgreement, agreement
 
 CHOICE = {"engine": "openvino", "engine_why": "5 ms", "video_precision": "bf16", "video_precision_why": "2 ms"}
 
@@ -33,29 +34,29 @@ def test_what_was_asked_for_is_taken(facts: ModelFacts) -> None:
     assert engine(facts, "torch", "auto", stills=False)[:2] == ("torch", "fp32")
 
 
-def test_likeness_looks_at_sure_frames_only() -> None:
+def test_agreement_looks_at_sure_frames_only() -> None:
     exact = np.array([[9, 0, 0], [0, 9, 0], [0.1, 0, 0.05], [0, 0, 9]], np.float32)
     other = exact.copy()
-    assert likeness(exact, other) == Likeness(4, 1.0, 1.0, pytest.approx(1.0))
+    assert agreement(exact, other) == ClassAgreement(4, 4, 1.0, 1.0, pytest.approx(1.0), pytest.approx(1.0))
     other[2] = [0, 0, 0.2]
-    assert likeness(exact, other).judged == 0.75, "0.1 of 3 classes is p = 0.35: sure"
+    assert agreement(exact, other).judged == 0.75, "0.1 of 3 classes is p = 0.35: sure"
     other[3] = [9, 0, 0]
-    like = likeness(exact, other)
+    like = agreement(exact, other)
     assert like.judged == 0.5
     assert like.cosine < 0.9
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(0, True), (1, True), (2, False)])
-def test_likeness_where_nothing_is_sure_is_that_of_all(wrong: int, passed: bool) -> None:
+def test_agreement_where_nothing_is_sure_is_that_of_all(wrong: int, passed: bool) -> None:
     """The logits are nearly the same; which is the largest is not."""
     flat = np.full((10, 10), 5, np.float32)
     flat[:, 0] = 5.1
     other = flat.copy()
     other[:wrong, 1] = 5.2
-    like = likeness(flat, other)
+    like = agreement(flat, other)
     assert (like.sure_frames, like.sure_agreement, like.agreement) == (0, None, pytest.approx(1 - wrong / 10))
     assert like.passed == passed
-    assert not likeness(flat, -flat).passed
+    assert not agreement(flat, -flat).passed
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def _answers(engine: Any, max_batch: int, pixels: np.ndarray[Any, np.dtype[np.ui
     n = len(pixels)
     slot.input[:n] = pixels
     engine.start(slot, n)
-    logits = np.array(engine.wait(slot, n))
+    logits = np.array(engine.wait(slot, n)[0])
     engine.close()
     return logits
 

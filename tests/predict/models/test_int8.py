@@ -153,7 +153,7 @@ def opened(model: Path, precision: str, cache: Path | None) -> Array:
     (slot,) = engine.open(1, 1)
     slot.input[:] = 77
     engine.start(slot, 1)
-    answer: Array = engine.wait(slot, 1).copy()
+    answer: Array = engine.wait(slot, 1)[0].copy()
     engine.close()
     return answer
 

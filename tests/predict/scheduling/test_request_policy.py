@@ -22,6 +22,7 @@ from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.scheduling.request_policy import OVERDUE
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine
 from tests.predict.fakes import frame as coloured
@@ -514,7 +515,8 @@ def test_dynamic_batches_grow_with_the_load() -> None:
 
 # With the predictor: every future ends (C30).
 
-OPTIONS = PredictorOptions(topk=1, scheduler=SchedulerOptions(max_batch=8))
+TASK = ClassificationTask(topk=1)
+OPTIONS = PredictorOptions(scheduler=SchedulerOptions(max_batch=8))
 
 
 def _answer_or_error(future: Future[Prediction]) -> str:
@@ -527,7 +529,7 @@ def _answer_or_error(future: Future[Prediction]) -> str:
 def test_c30_bursts_of_the_batch_and_one_more_100_000_requests_all_answered() -> None:
     """Gaps without sleeping: go on, wait for the first answer of the burst, or for its last."""
     chance = random.Random(30)
-    predictor = AsyncBatchPredictor(LateEngine(), ProbePreprocess(), replace(OPTIONS, profile=profile(1e-5, 1e-6, 8)))
+    predictor = AsyncBatchPredictor(LateEngine(), ProbePreprocess(), TASK, replace(OPTIONS, profile=profile(1e-5, 1e-6, 8)))
     predictor.engine.batches = _Count()  # type: ignore[attr-defined]
     wrong = done = 0
     with predictor:
@@ -568,7 +570,7 @@ def test_c30_a_lost_wake_up_would_leave_the_last_of_a_burst_waiting(capacity: in
     """`fixed` with a bound that never comes: exactly the batch runs without any further arrival, one more waits for its
     company."""
     options = replace(OPTIONS, scheduler=SchedulerOptions(max_batch=8, batching="fixed", max_wait_s=1000.0))
-    predictor = AsyncBatchPredictor(LateEngine(), ProbePreprocess(), replace(options, profile=profile(1e-5, 1e-6, 8)))
+    predictor = AsyncBatchPredictor(LateEngine(), ProbePreprocess(), TASK, replace(options, profile=profile(1e-5, 1e-6, 8)))
     with predictor:
         predictor.open_requests("http", capacity=capacity)
         for turn in range(300):
@@ -594,7 +596,7 @@ def test_c30_what_the_engine_does_to_a_colour_harms_no_other_request_and_not_the
         return error
 
     engine.answer = answer
-    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), replace(OPTIONS, profile=profile(0.001, 1e-5, 8)))
+    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), TASK, replace(OPTIONS, profile=profile(0.001, 1e-5, 8)))
     with predictor:
         predictor.open_requests("http", capacity=64)
         first = predictor.submit(coloured("http", 0, 1, 0.0))
@@ -612,7 +614,9 @@ def test_c30_cancelled_expired_refused_and_answered_add_up() -> None:
     gate, engine = Held(), LateEngine()
     engine.gate = gate
     clock = ManualClock(1000.0)
-    predictor = AsyncBatchPredictor(engine, ProbePreprocess(), replace(OPTIONS, profile=profile(0.001, 1e-5, 8)), clock=clock)
+    predictor = AsyncBatchPredictor(
+        engine, ProbePreprocess(), TASK, replace(OPTIONS, profile=profile(0.001, 1e-5, 8)), clock=clock
+    )
     with predictor:
         predictor.open_requests("http", capacity=50)
         running = predictor.submit(coloured("http", 0, 1, 0.0))

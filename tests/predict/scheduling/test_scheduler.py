@@ -25,7 +25,7 @@ LINE = profile(0.0, 0.010, 8)
 """10 ms a frame and nothing a batch: the shape of a CPU."""
 GPU = profile(0.008, 0.0005)
 CAMERAS_AND_FILES = profile(0.004, 0.005)
-PROBE = ProbeEngine(0.010, 0.0005).shape(32)
+PROBE = ProbeEngine(0.010, 0.0005).known_profile(32)
 MS = 1e-3
 
 
@@ -186,7 +186,7 @@ def test_a_blind_cameras_late_frame_makes_no_other_camera_wait() -> None:
 
 
 def test_a_device_that_takes_no_time_is_as_good_as_any() -> None:
-    house = House(ProbeEngine().shape(32), live="abc")
+    house = House(ProbeEngine().known_profile(32), live="abc")
     house.scheduler.staged(1, 0.020)
     for name in "abc":
         house.submit(name)

@@ -39,7 +39,7 @@ class FaultyEngine(ProbeEngine):
         if HANG in lumas:
             os.kill(os.getpid(), signal.SIGSTOP)
         if lumas & {NOTHING, FEW}:
-            return None if NOTHING in lumas else np.zeros((n, 3), np.float32)
+            return None if NOTHING in lumas else (np.zeros((n, 3), np.float32),)
         for luma, error in ((MEMORY, MemoryError), (EXIT, SystemExit), (UNPICKLABLE, Stubborn)):
             if luma in lumas:
                 raise error("as you wish")

@@ -32,6 +32,7 @@ from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import worker
 from pipelines.predict.workers.pool import Pool, PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
+from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
 from tests.predict.fakes import frame
 from tests.predict.scheduling.simulation import profile
@@ -40,6 +41,7 @@ from tests.predict.workers.faults import BrokenEngine, DyingEngine, FaultyEngine
 
 pytestmark = pytest.mark.timeout(60)
 WAIT_S = 20
+TASK = ClassificationTask(topk=1)
 SHAPE = profile(0.002, 0.0001, 8)
 
 
@@ -58,12 +60,12 @@ class House:
         self.failed = threading.Event()
         self.batches: list[int] = []
         options = PredictorOptions(
-            topk=1, profile=shape, scheduler=SchedulerOptions(**{"max_batch": shape.max_batch, "budget_s": 10.0, **scheduler})
+            profile=shape, scheduler=SchedulerOptions(**{"max_batch": shape.max_batch, "budget_s": 10.0, **scheduler})
         )
 
         def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
             own = replace(options, profile=Profile(shape.table, shape.max_batch), label=f"w{k}")
-            return AsyncBatchPredictor(WorkerEngine(engine()), ProbePreprocess(), own, events=events)
+            return AsyncBatchPredictor(WorkerEngine(engine()), ProbePreprocess(), TASK, own, events=events)
 
         events = PredictorEvents(lambda size, seconds: self.batches.append(size), self.failed.set)
         self.pool = Pool(make, PoolOptions(workers, restarts, 60.0), ProbePreprocess(), events=events)
@@ -627,7 +629,7 @@ def test_c33_a_dead_parent_leaves_no_worker_and_no_shared_memory(stopped: bool) 
     """The parent is a program without a main module that could be imported again."""
     shared = set(os.listdir("/dev/shm"))
     command = [sys.executable, "-c", PARENT.format(stopped=stopped)]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
