@@ -37,7 +37,7 @@ from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
-from pipelines.sinks.sink import Log, Screen, Sink
+from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.images import ImagesSource
@@ -410,23 +410,22 @@ def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink
     return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 
-def make_log(settings: Settings, stdout: Text) -> Log | None:
+def make_lines(settings: Settings, stdout: Text) -> JsonLines | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None
     return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl), ClassificationTask.as_dict)
 
 
-def outputs(
-    stream: StreamPlan, sinks: list[Sink], screen: Screen | None, log: Log | None, model: Model, *, live: bool, topk: int
-) -> Outputs:
+def outputs(stream: StreamPlan, sinks: list[Sink], screen: Screen | None, model: Model, *, live: bool, topk: int) -> Outputs:
     """What a lane is given. Pictures are drawn on only where somebody looks at them."""
     looked_at = screen is not None or stream.output is not None
+    screens = () if screen is None else (screen,)
     if not looked_at:
-        return Outputs(sinks, screen, log)
+        return Outputs(sinks, screens)
     only_screen = stream.output is None
     render, prepare = _render(model, live=live, topk=topk)
-    return Outputs(sinks, screen, log, render, None if only_screen else prepare, only_screen)
+    return Outputs(sinks, screens, render, None if only_screen else prepare, only_screen)
 
 
 def find_fonts(model: Model, streams: Iterable[StreamPlan], keep_on: Callable[[], bool]) -> None:

@@ -14,10 +14,10 @@ Item = tuple[Frame, Future[Prediction]]
 
 
 class Inbox:
-    """Between a stream's decoder, which puts, and its lane, which iterates: bounded and closable.
+    """Between a stream's decoder, which puts frames, and its lane, which iterates over them: bounded and closable.
 
-    The lane is woken once a frame, when the oldest one's future is done; a channel followed by a wait for the future would
-    wake it twice, which at a thousand frames a second is felt by all threads that want the interpreter.
+    The lane is woken once for each frame, when the oldest frame's future is done. A channel followed by a wait for the future
+    would wake it twice, which costs every thread that wants the interpreter at a thousand frames a second.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -40,14 +40,22 @@ class Inbox:
             self._items.append((frame, future))
         future.add_done_callback(self._done)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the oldest frame's future is done. A glance without the lock, which may be out of date."""
+        try:
+            return self._items[0][1].done()
+        except IndexError:
+            return False
+
     def _done(self, future: Future[Prediction]) -> None:
-        """Thread: whoever completed the future."""
+        """Thread: that which completed the future."""
         with self._oldest_done:
             if self._items and self._items[0][1] is future:
                 self._oldest_done.notify()
 
     def __iter__(self) -> Iterator[Item]:
-        """Every frame, when its future is done and all before it were taken; until closed and empty."""
+        """Yield every frame once its future is done and all frames before it were taken, until closed and empty."""
         while True:
             with self._oldest_done:
                 self._oldest_done.wait_for(lambda: self._items[0][1].done() if self._items else self._closed)

@@ -1,10 +1,10 @@
-"""START HERE: one stream on its way from its source through the predictor to its sinks.
+"""START HERE for one stream: from its source through the predictor to its sinks, its screens and its results.
 
     decode:NAME   source.frames() -> number -> predictor.submit() -> inbox        (a file's submit waits for room)
-    lane:NAME     inbox, in order, when answered -> overlay -> sinks -> screen -> ledger, log
+    lane:NAME     inbox, in order, when answered -> render -> sinks -> screens -> ledger, results
 
-Every captured frame goes through the inbox with a future, also one that is dropped before any work: so everything that
-is written about a stream is in frame order. The end of a frame is in `ends.py`, since the window may draw later.
+Every captured frame goes through the inbox with a future, also a frame that is dropped before any work: so everything that
+is written about a stream is in frame order. A frame ends in `outcomes.py`, since the window may draw it later.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from pipelines.errors import Dropped, SinkError, SourceError
 from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
 from pipelines.inbox import Inbox
 from pipelines.monitor import StreamLedger
-from pipelines.outcomes import Ends
-from pipelines.sinks.sink import Log, Look, Screen, Sink
+from pipelines.outcomes import Fanout, Outcomes
+from pipelines.sinks.sink import Look, Screen, Sink
 from pipelines.sources.source import Source
 
 INBOX = 4096
-"""Frames between decoder and lane. The scheduler bounds those that hold a picture; dropped ones are a few hundred bytes,
-and a lane that hangs for minutes must not stop its camera's decoder before the rest of them fit in here."""
+"""Frames between decoder and lane. The scheduler bounds those that hold a picture; a dropped frame is a few hundred bytes.
+A lane that hangs for minutes does not stop its camera's decoder before these are used up."""
+PAUSE_LOOK_S = 0.1
+"""How often a paused file looks at its stop."""
 
 
 class Predictor(Protocol):
-    """What a lane needs of the predictor; `AsyncBatchPredictor` says what each does."""
+    """The predictor as a lane uses it; `AsyncBatchPredictor` documents the methods."""
 
     def open(self, stream: str, *, live: bool) -> None: ...
     def submit(self, frame: Frame) -> Future[Prediction]: ...
@@ -42,13 +44,13 @@ class Predictor(Protocol):
 
 
 Render = Callable[[Frame, Prediction], Picture]
-"""Draws on a copy of the frame's planes."""
+"""Draws the answers on a copy of the frame's planes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """Which frames are worked on. `stride`: every n-th; `max_fps`: at most so many a second; `max_frames`: captured, then
-    the stream ends."""
+    """Which frames are predicted. `stride`: every n-th frame; `max_fps`: at most so many frames a second; `max_frames`: the
+    stream ends after so many captured frames."""
 
     stride: int = 1
     max_fps: float | None = None
@@ -60,27 +62,24 @@ def _nothing(*_: object) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where shown frames go. `render` is None where nobody looks at pictures. Owned by the app.
-
-    only_screen: no sink looks at pictures, so that only those are drawn on which the screen shows, when it shows them. (In
-    the lane, on every one, it cost a file of 320x240 a third of its 1700 frames/s.)
-    """
+    """Where the shown frames of one stream go. The session owns and closes the sinks."""
 
     sinks: Sequence[Sink] = ()
-    screen: Screen | None = None
-    log: Log | None = None
+    screens: Sequence[Screen] = ()
+    """The draw of the first one ends a frame and is measured; the others only get the pictures."""
     render: Render | None = None
+    """None: nobody looks at pictures."""
     prepare: Callable[[], None] | None = None
-    """Does in the lane's thread what would delay the first frame; called while the source is being opened."""
+    """Does slow first-time work of `render` in the lane's thread while the source is being opened."""
     only_screen: bool = False
+    """No sink looks at pictures: a frame is drawn only if a screen shows it, in the screen's thread. (Drawing every frame in
+    the lane cost a file of 320x240 a third of its 1700 frames/s.)"""
     sink_lost: Callable[[], None] = _nothing
     """Called when a sink has failed. The stream goes on without it, unless it is abandoned."""
-    log_lost: Callable[[SinkError], None] = _nothing
-    """Called when the log has failed, which belongs to all streams: they go on without it."""
 
 
 class Lane:
-    """One stream. `run` returns when the stream has ended and everything about it is written."""
+    """One stream. `run` returns when the stream has ended and every frame of it has its outcome."""
 
     def __init__(
         self,
@@ -89,49 +88,67 @@ class Lane:
         predictor: Predictor,
         outputs: Outputs,
         ledger: StreamLedger,
+        results: Fanout,
         options: LaneOptions | None = None,
         *,
-        go: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.ledger = ledger
         self.complete = False
-        """The source came to its own end, whole, and all of it was taken."""
+        """Whether the source came to its own end without a fault and all of it was read."""
         self.error: SourceError | None = None
-        """What ended the source, if not its end."""
+        """Why the source ended early; None if it came to its end or was stopped."""
         self._source = source
         self._predictor = predictor
         self._outputs = outputs
         self._sinks = list(outputs.sinks)
+        self._results = results
         self._options = options or LaneOptions()
-        self._go = go
         self._clock = clock
         self._stop = threading.Event()
+        self._running = threading.Event()
+        self._running.set()
         self._inbox = Inbox(INBOX)
-        self._ends = Ends(ledger, outputs.log, outputs.log_lost)
+        self._outcomes = Outcomes(ledger, results)
         self._next_due_s: float | None = None
         self._failures: set[str] = set()
         self._wanted = True
 
     def stop(self) -> None:
-        """End soon; what waits is dropped as `shutdown`. Any thread."""
+        """Read no further frame; frames that were read are finished while the predictor runs. Any thread."""
         self._stop.set()
 
     def abandon(self) -> None:
-        """Nobody wants this stream any more: end soon, and drop what was predicted, too. Any thread."""
+        """Stop, and drop the predicted frames too, as `shutdown`: every output of the stream is lost. Any thread."""
         self._wanted = False
         self._stop.set()
 
+    def publish(self) -> None:
+        """Hand on the results that the lane still collects, for a process that ends while the lane hangs. Any thread."""
+        self._outcomes.publish()
+
+    def pause(self) -> None:
+        """Predict no further frame until `resume`. A file's decoder waits; a camera is read on, and its frames are dropped as
+        `skipped`. Any thread."""
+        self._running.clear()
+
+    def resume(self) -> None:
+        """End a pause. Any thread."""
+        self._running.set()
+
     def run(self, crew: Crew) -> None:
-        """Run the stream; its decoder is a thread of `crew`. Thread: lane:NAME."""
+        """Run the stream to its end; its decoder is a thread of `crew`. Thread: lane:NAME."""
         self._predictor.open(self.name, live=self._source.live)
         crew.start(f"decode:{self.name}", self._decode)
         try:
             if self._outputs.prepare is not None:
                 self._outputs.prepare()
             for frame, future in self._inbox:
+                self._results.wait_for_room(self._stop)
                 self._end(frame, future)
+                if not self._inbox.ready:
+                    self._outcomes.publish()
         except BaseException:
             self._stop.set()
             for frame, _ in self._inbox:
@@ -141,16 +158,17 @@ class Lane:
             self._stop.set()
             self._inbox.close()
             self.ledger.ended = True
-        self._ends.wait()
+            self._outcomes.publish()
+        self._outcomes.wait()
         self.ledger.settle()
-        self._see_what_came()
+        self._note_fruitless_end()
 
-    def _see_what_came(self) -> None:
-        """A stream that came and of which nothing was good has failed, though no frame was lost without a cause."""
+    def _note_fruitless_end(self) -> None:
+        """A stream without a single good frame has failed, though none of its frames was lost without a cause."""
         ledger, bad = self.ledger, {"corrupt": self.ledger.dropped["corrupt"], "failed": self.ledger.failed}
         if any(bad.values()) and not ledger.shown and not ledger.dropped["shutdown"]:
-            why = ", ".join(f"{n} {what}" for what, n in bad.items() if n)
-            ledger.fault(f"no frame of it could be shown: {why}")
+            counts = ", ".join(f"{n} {outcome}" for outcome, n in bad.items() if n)
+            ledger.fault(f"no frame of it could be shown: {counts}")
 
     # Thread decode:NAME.
 
@@ -158,7 +176,7 @@ class Lane:
         try:
             with closing(self._source.frames(self._stop, self.ledger)) as captures:
                 for capture in captures:
-                    if not self._wait_to_go():
+                    if not self._wait_while_paused():
                         break
                     frame = self._numbered(capture)
                     self._inbox.put(frame, self._admit(frame, capture))
@@ -171,14 +189,14 @@ class Lane:
                 self.error = error.bare()
                 self.ledger.fault(str(error))
         except Closed:
-            pass  # the lane has ended with an error of its own, which says why
+            pass  # the lane has ended with an error of its own, which is the one to report
         finally:
             self._predictor.close(self.name)
             self._inbox.close()
 
-    def _wait_to_go(self) -> bool:
-        """Wait while the person at the window has paused; False at a stop."""
-        while self._go is not None and not self._go.wait(0.1):
+    def _wait_while_paused(self) -> bool:
+        """Hold a file while it is paused; False at a stop."""
+        while not self._source.live and not self._running.wait(PAUSE_LOOK_S):
             if self._stop.is_set():
                 return False
         return not self._stop.is_set()
@@ -197,14 +215,14 @@ class Lane:
         return self._predictor.submit(frame)
 
     def _skips(self, frame: Frame) -> bool:
-        if frame.index % self._options.stride:
+        if frame.index % self._options.stride or not self._running.is_set():
             return True
         if self._options.max_fps is None:
             return False
         now = frame.trace.arrived_s if self._source.live or frame.pts_s is None else frame.pts_s
         period_s = 1 / self._options.max_fps
         if self._next_due_s is None or now < self._next_due_s - 2 * period_s:
-            self._next_due_s = now  # the first frame, or a new session whose time begins at 0
+            self._next_due_s = now  # the first frame, or a new session with media time from 0
         # A thousandth of slack: 25 fps asked of a 25 fps stream must not lose a frame to rounding.
         if now < self._next_due_s - period_s / 1000:
             return True
@@ -221,7 +239,7 @@ class Lane:
         except Dropped as dropped:
             result = Result(frame, "dropped", cause=dropped.cause)
         except Exception as error:
-            self._say_failure(frame, error)
+            self._note_failure(frame, error)
             result = Result(frame, "failed", error=error)
         else:
             if self._wanted:
@@ -229,8 +247,8 @@ class Lane:
             result = Result(frame, "dropped", cause="shutdown")
         return self._not_shown(result)
 
-    def _say_failure(self, frame: Frame, error: Exception) -> None:
-        """A fault for each kind of error, however many frames it costs."""
+    def _note_failure(self, frame: Frame, error: Exception) -> None:
+        """One fault for each kind of error, however many frames it costs."""
         kind = type(error).__name__
         if kind not in self._failures:
             self._failures.add(kind)
@@ -240,7 +258,7 @@ class Lane:
         if result.frame.trace.taken_s is not None:
             self._predictor.finish(result.frame)
         result.frame.let_go()
-        self._ends.add(result)()
+        self._outcomes.add(result)()
 
     def _show(self, frame: Frame, prediction: Prediction) -> None:
         trace, outputs = frame.trace, self._outputs
@@ -250,7 +268,7 @@ class Lane:
             if outputs.render and not outputs.only_screen:
                 picture = outputs.render(frame, prediction)
             trace.rendered_s = self._clock()
-            self._hand_out(frame, picture)
+            self._write(frame, picture)
             trace.shown_s = self._clock()
         except Exception as error:
             self._not_shown(Result(frame, "failed", prediction, error=error))
@@ -258,22 +276,27 @@ class Lane:
                 raise
             return
         self._predictor.finish(frame)
-        end = self._ends.add(Result(frame, "ok", prediction))
-        if outputs.screen is None:
-            frame.let_go()
-            end()
-            return
-        look = self._later(frame, prediction) if outputs.only_screen else lambda: picture
+        outcome = self._outcomes.add(Result(frame, "ok", prediction))
+        look = self._drawn_later(frame, prediction) if outputs.only_screen else lambda: picture
         frame.let_go()
-        outputs.screen.offer(frame, look, lambda drawn_s: end(drawn_s=drawn_s, skipped=drawn_s is None))
+        if not outputs.screens:
+            outcome()
+            return
+        measured, *others = outputs.screens
+        for screen in others:
+            screen.offer(frame, look, _nothing)
+        measured.offer(frame, look, lambda drawn_s: outcome(drawn_s=drawn_s, skipped=drawn_s is None))
 
-    def _later(self, frame: Frame, prediction: Prediction) -> Look:
-        """How the frame, which is let go now, will look if it is drawn."""
+    def _drawn_later(self, frame: Frame, prediction: Prediction) -> Look:
+        """Draws the frame when a screen shows it; keeps the planes that the frame lets go of now."""
         kept, render = replace(frame), self._outputs.render
         return lambda: render(kept, prediction) if render else kept.picture
 
-    def _hand_out(self, frame: Frame, picture: Picture) -> None:
-        """:raises SinkError: if a sink fails; it gets no further frame."""
+    def _write(self, frame: Frame, picture: Picture) -> None:
+        """Give the picture to every sink.
+
+        :raises SinkError: if a sink fails; it gets no further frame.
+        """
         for sink in self._sinks:
             try:
                 sink.show(frame, picture)

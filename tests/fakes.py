@@ -1,4 +1,4 @@
-"""Parts around a lane that do what the test says: a source, a predictor, a sink, a screen, a log."""
+"""Parts around a lane that do what the test says: a source, a predictor, a sink, a screen, consumers."""
 
 from __future__ import annotations
 
@@ -145,20 +145,22 @@ class Shelf:
     def close(self, complete: bool) -> None: ...
 
 
-class Lines:
-    """A log that remembers results; `at` is called with each."""
+class Collected:
+    """The consumers of a lane's results: it remembers them, at once and in the thread that hands them on; `at` is called with
+    each."""
 
     def __init__(self, at: Callable[[Result], None] = lambda result: None) -> None:
         self.results: list[Result] = []
         self.shown_s: list[float | None] = []
         self._at = at
 
-    def write(self, result: Result) -> None:
-        self.results.append(result)
-        self.shown_s.append(result.frame.trace.shown_s)
-        self._at(result)
+    def put(self, results: Sequence[Result]) -> None:
+        for result in results:
+            self.results.append(result)
+            self.shown_s.append(result.frame.trace.shown_s)
+            self._at(result)
 
-    def close(self) -> None: ...
+    def wait_for_room(self, stop: threading.Event) -> None: ...
 
     @property
     def indices(self) -> list[int]:
@@ -177,6 +179,8 @@ class Board:
         with self._changed:
             self.offers.append((frame.index, ended))
             self._changed.notify_all()
+
+    def forget(self, stream: str) -> None: ...
 
     def until(self, count: int) -> None:
         """Until so many pictures were offered."""

@@ -19,7 +19,7 @@ HEAVY = {"torch", "torchvision", "timm", "nncf"}
 ENGINES = ROOT / "pipelines/predict/engines"
 ROLES = {
     "sources": {"Source"},
-    "sinks": {"Sink", "Screen", "Log"},
+    "sinks": {"Sink", "Screen", "Consumer"},
     "predict/engines": {"Engine", "Slot"},
 }
 

@@ -34,32 +34,31 @@ AFTER_S = 0.2
 
 
 class Counted:
-    """The log of all lanes: it accounts for the frames that came in the counted time, as the run's own monitor does for all.
+    """Takes the results of all lanes and accounts for the frames of the counted time, as a run's monitor does for all frames.
 
-    `written` as `Log` asks for it. Threads: the lanes; `between` is set before they start.
+    Threads: the lanes; `between` is set before they start.
     """
-
-    written = 0
 
     def __init__(self, names: Sequence[str], budget_s: float, between: tuple[float, float]) -> None:
         self.monitor = LatencyMonitor(budget_s)
         self._between = between
         self._ledgers = {name: self.monitor.open(name, live=True) for name in names}
 
-    def write(self, result: Result) -> None:
-        """Account for a frame if it counts."""
-        if self._between[0] <= result.frame.trace.arrived_s < self._between[1]:
-            ledger = self._ledgers[result.frame.stream]
-            ledger.capture(result.frame.trace.arrived_s)
-            ledger.end(result)
+    def put(self, results: Sequence[Result]) -> None:
+        """Account for the frames that arrived in the counted time."""
+        for result in results:
+            if self._between[0] <= result.frame.trace.arrived_s < self._between[1]:
+                ledger = self._ledgers[result.frame.stream]
+                ledger.capture(result.frame.trace.arrived_s)
+                ledger.end(result)
+
+    def wait_for_room(self, stop: threading.Event) -> None:
+        """There is always room."""
 
     def batch(self, size: int, seconds: float) -> None:
         """A batch ended. Thread: the predictor's completion."""
         if self._between[0] <= time.monotonic() < self._between[1]:
             self.monitor.batch(size, seconds)
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +123,8 @@ class Rig:
         lanes = []
         for k, (name, ledger) in enumerate(zip(names, ledgers, strict=True)):
             source = build.make_camera(self._stream, self._settings, stop, begin_s + k * period_s / streams)
-            outputs = Outputs(build.make_sinks(self._stream, live=True), log=counted)
-            lanes.append(Lane(name, source, predictor, outputs, ledger))
+            outputs = Outputs(build.make_sinks(self._stream, live=True))
+            lanes.append(Lane(name, source, predictor, outputs, ledger, counted))
         used = _run(lanes, stop, between)
         if predictor.error is not None:
             raise predictor.error

@@ -163,7 +163,7 @@ def _look(work: Work, window: Window) -> bool:
             work.fail(error)
             event = "quit"
         if event == "pause":
-            work.go.clear() if work.go.is_set() else work.go.set()
+            work.toggle_pause()
         if event != "quit":
             return True
         work.stop()

@@ -25,7 +25,9 @@ from pipelines.lane import Lane, LaneOptions
 from pipelines.monitor import LatencyMonitor
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.redact import redact
-from pipelines.sinks.sink import Log, Sink
+from pipelines.results import Results as Fanout
+from pipelines.sinks.jsonl import JsonLines
+from pipelines.sinks.sink import Sink
 from pipelines.sinks.window import Window
 from pipelines.sources.source import Source
 
@@ -41,8 +43,6 @@ class Work:
         self.monitor = LatencyMonitor(1e-3 * settings.budget_ms)
         self.error: BaseException | None = None
         self.stopped_s: float | None = None
-        self.go = threading.Event()
-        self.go.set()
         self._settings = settings
         self.streams = [s for s in streams if s.name not in dead]
         self._dead = dead
@@ -52,12 +52,14 @@ class Work:
         self._lock = threading.Lock()
         self._lanes: list[Lane] = []
         self._sinks: dict[str, list[Sink]] = {}
-        self._log: Log | None = None
-        self._log_lost = False
+        self._fanout = Fanout(lambda consumer, error: self._lose_lines(error))
+        self._lines: JsonLines | None = None
+        self._lines_lost = False
         self._videos_lost: set[str] = set()
         self._videos: set[str] = set()
         self._model: build.Model | None = None
         self._crew: Crew | None = None
+        self._paused = False
         self._at_once = 1
         """Files that are worked on at once."""
         self._began_s = time.monotonic()
@@ -70,11 +72,18 @@ class Work:
         if self.stopped_s is None:
             self.stopped_s = time.monotonic()
         self._stop.set()
-        self.go.set()
         for lane in list(self._lanes):
             lane.stop()
         if self._model is not None:
             self._model.predictor.stop()
+
+    def toggle_pause(self) -> None:
+        """Pause all files, also those whose turn comes later, or let them go on. Any thread."""
+        with self._lock:
+            self._paused = not self._paused
+            for lane in self._lanes:
+                if not lane.ledger.live:
+                    lane.pause() if self._paused else lane.resume()
 
     def fail(self, error: BaseException) -> None:
         """Something that belongs to the run has failed outside of it: end with this error."""
@@ -82,9 +91,10 @@ class Work:
         self.stop()
 
     def finish_outputs(self, within_s: float) -> None:
-        """Finish what can be finished while other threads may hang, any of which may hold an output's lock: each output is
-        closed in a thread of its own, the lines first, which belong to all streams. The last resort."""
-        closes = [self._log.close] if self._log is not None else []
+        """Finish the outputs while threads hang, any of which may hold an output's lock: each is closed in a thread of its own."""
+        for lane in list(self._lanes):
+            lane.publish()
+        closes: list[Callable[[], object]] = [partial(self._fanout.close, self._stop)]
         closes += [partial(sink.close, False) for sinks in list(self._sinks.values()) for sink in sinks]
         threads = [threading.Thread(target=_closed, args=(close,), name="finish", daemon=True) for close in closes]
         end_s = time.monotonic() + within_s
@@ -117,10 +127,8 @@ class Work:
         if self._stop.is_set():
             return
         log.info("model %s: %s", self._settings.model, model.why)
-        self._log = build.make_log(self._settings, self._results)
+        self._lines = build.make_lines(self._settings, self._results)
         with ExitStack() as stack:
-            if self._log is not None:
-                stack.callback(self._close_log, self._log)
             stack.callback(self._close_sinks)
             if self._window is not None or any(s.output is not None for s in self.streams):
                 build.find_fonts(model, self.streams, lambda: not self._stop.is_set())
@@ -128,6 +136,9 @@ class Work:
             model.keep_profile()
             self.ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
             log.info("ready after %.1f s", self.ready_s - self._began_s)
+            if self._lines is not None:
+                self._fanout.subscribe(self._lines)
+            stack.callback(self._close_consumers)
             self._crew = stack.enter_context(Crew(self.stop))
             self._start_lanes(self._crew, model)
         if model.predictor.error is not None:
@@ -168,8 +179,8 @@ class Work:
         live = source.live
         recording = live and not stream.stored
         sinks = build.make_sinks(stream, live=recording, threads=1 if live else build.encoders(self._at_once, self._settings))
-        outputs = build.outputs(stream, sinks, self._window, self._log, model, live=live, topk=self._settings.topk)
-        outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream), log_lost=self._lose_log)
+        outputs = build.outputs(stream, sinks, self._window, model, live=live, topk=self._settings.topk)
+        outputs = replace(outputs, sink_lost=lambda: self._lose_video(stream))
         s = self._settings
         ledger = self.monitor.open(stream.name, live=live)
         lane = Lane(
@@ -178,12 +189,14 @@ class Work:
             model.predictor,
             outputs,
             ledger,
+            self._fanout,
             LaneOptions(s.stride, s.max_fps, s.max_frames),
-            go=None if live else self.go,
         )
         with self._lock:
             self._sinks[stream.name] = sinks
             self._lanes.append(lane)
+            if self._paused and not live:
+                lane.pause()
         if self._stop.is_set():
             lane.stop()
         if self._pointless(stream):
@@ -195,9 +208,9 @@ class Work:
         self._videos_lost.add(stream.name)
         self._abandon_pointless()
 
-    def _lose_log(self, error: SinkError) -> None:
+    def _lose_lines(self, error: SinkError) -> None:
         """So do all streams: a pipe to `head` ends the run if it was all that was wanted."""
-        self._log_lost = True
+        self._lines_lost = True
         self.monitor.fault(str(error))
         self._abandon_pointless()
 
@@ -210,11 +223,11 @@ class Work:
 
     def _pointless(self, stream: StreamPlan) -> bool:
         """Whether every output that was asked for of a stream has been lost."""
-        if not self._log_lost and stream.name not in self._videos_lost:
+        if not self._lines_lost and stream.name not in self._videos_lost:
             return False
-        log = self._log is not None and not self._log_lost
+        lines = self._lines is not None and not self._lines_lost
         video = stream.output is not None and stream.name not in self._videos_lost
-        return not (log or video or self._window is not None or self._settings.report is not None)
+        return not (lines or video or self._window is not None or self._settings.report is not None)
 
     def _close_lane(self, lane: Lane) -> None:
         """A file's outputs are finished when it ends, not when the last of a thousand does."""
@@ -229,12 +242,9 @@ class Work:
             if sink.written:
                 self._videos.add(lane.name)
 
-    def _close_log(self, lines: Log) -> None:
-        try:
-            lines.close()
-        except SinkError as error:
-            self._log_lost = True
-            self.monitor.fault(str(error))
+    def _close_consumers(self) -> None:
+        for name in self._fanout.close(self._stop):
+            self.monitor.fault(f"{name} does not end")
 
     def _close_sinks(self) -> None:
         for lane in self._lanes:
@@ -262,11 +272,11 @@ class Work:
 
     def wrote_lines(self) -> bool:
         """Whether there are JSON lines of this run."""
-        return self._log is not None and self._log.written > 0
+        return self._lines is not None and self._lines.written > 0
 
     def lines_whole(self) -> bool:
         """Whether nothing failed in writing them."""
-        return not self._log_lost
+        return not self._lines_lost
 
     def report(self) -> dict[str, Any]:
         """The whole report."""
@@ -295,7 +305,7 @@ class Work:
         return report
 
 
-def _closed(close: Callable[[], None]) -> None:
+def _closed(close: Callable[[], object]) -> None:
     try:
         close()
     except SinkError as error:

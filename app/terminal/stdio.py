@@ -37,6 +37,13 @@ class Results:
         """:raises OSError: if it cannot be written."""
         self._opened().flush()
 
+    def fileno(self) -> int:
+        """The descriptor of standard output.
+
+        :raises OSError: if it is closed or has none.
+        """
+        return self._opened().fileno()
+
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
 

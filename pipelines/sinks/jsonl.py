@@ -2,150 +2,140 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import threading
-import time
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pipelines.clock import utc, wall_s
-from pipelines.errors import SinkError, reason
+from pipelines.errors import SinkError, Stopped, reason
 from pipelines.frame import Result
 from pipelines.media.local_files import Claim, identity, lost
 from pipelines.redact import redact
+from pipelines.sinks.line_output import LineOutput, opened_for_lines
+from pipelines.sinks.sink import Consumer, Policy
 from pipelines.tasks.task import AsDict, answers_as_dict
-
-FLUSH_S = 0.5
-"""Lines reach the file at least so often while frames come; each line at once would be a system call for each frame."""
 
 
 class Text(Protocol):
-    """What is needed of a text stream."""
+    """A text stream, such as standard output. One without a descriptor (`fileno` raises OSError) is written as text."""
 
+    @property
+    def encoding(self) -> str: ...
+    def fileno(self) -> int: ...
     def write(self, text: str, /) -> int: ...
     def flush(self) -> None: ...
 
 
-class JsonLines:
-    """Writes to a file, or to an open text stream, which is then flushed after every line and left open.
+class JsonLines(Consumer):
+    """A consumer that writes to a file, or to an open text stream, which it leaves open.
 
-    Closed or broken it stays so: what is written then changes nothing. Lanes may still live when the log is closed (the
-    last resort), and to open the file again would empty it. A file that breaks ends with its last whole line.
+    Lines reach their output at once, so that a reader never waits for a buffer. After an error or the close nothing is written
+    any more. Its thread opens the file at the first result: a run that ends before leaves an old file as it was.
     """
 
+    name = "JSON lines"
+    policy: ClassVar[Policy] = "block"
+
     def __init__(self, target: Path | Text, as_dict: AsDict) -> None:
-        """as_dict: the JSON form of an answer, of the model's task."""
+        """as_dict: the JSON form of an answer, by the model's task."""
         self.written = 0
+        """Results whose lines were written; 0 again if the file was removed or replaced meanwhile."""
         self._target = target
         self._as_dict = as_dict
-        self._file: Text | None = None
         self._claim: Claim | None = None
-        self._lock = threading.Lock()
-        self._flushed_s = 0.0
-        self._broken = self._closed = False
+        self._descriptor: int | None = None
+        self._output: LineOutput | None = None
+        self._ended = False
+        self._stop = threading.Event()
 
-    def write(self, result: Result) -> None:
-        if self._broken or self._closed:
+    def take(self, results: Sequence[Result]) -> None:
+        """Write a line for each result.
+
+        :raises SinkError: if it cannot be written; a file then ends with its last whole line.
+        """
+        if self._ended:
             return
-        line = as_json(result, self._as_dict)
-        with self._lock:
-            if self._broken or self._closed:
-                return
+        try:
+            self._write([as_json(result, self._as_dict) for result in results])
+        except OSError as error:
+            self._ended = True
+            raise SinkError(f"cannot write JSON lines to {self._place}: {reason(error)}") from error
+        except Stopped:
+            self._ended = True
+            raise SinkError(f"cannot write JSON lines to {self._place}: nobody reads it, and the run was stopped") from None
+        self.written += len(results)
+
+    @property
+    def _place(self) -> str:
+        return str(self._target) if isinstance(self._target, Path) else "standard output"
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        if self._output is None and not self._open():
+            assert not isinstance(self._target, Path)
+            self._target.write("".join(_encoded(line, self._target.encoding).decode(self._target.encoding) for line in lines))
+            self._target.flush()
+            return
+        assert self._output is not None
+        encoding = "utf-8" if isinstance(self._target, Path) else self._target.encoding
+        self._output.write([_encoded(line, encoding) for line in lines])
+
+    def _open(self) -> bool:
+        """Open the output; False if it is a text stream without a descriptor."""
+        if isinstance(self._target, Path):
+            self._claim = Claim(self._target)
+            self._descriptor = descriptor = opened_for_lines(self._target, self._stop)
+        else:
             try:
-                file = self._opened()
-                _write(file, line)
-                now = time.monotonic()
-                if not isinstance(self._target, Path) or now - self._flushed_s > FLUSH_S:
-                    file.flush()
-                    self._flushed_s = now
-                self.written += 1
-            except OSError as error:
-                self._broken = True
-                self._cut()
-                raise self._explained(error) from error
+                descriptor = self._target.fileno()
+            except OSError:
+                return False
+        self._output = LineOutput(descriptor, self._stop)
+        return True
 
-    def _opened(self) -> Text:
-        if self._file is None:
-            if isinstance(self._target, Path):
-                self._claim = Claim(self._target)
-                self._file = self._target.open("w", encoding="utf-8")
-            else:
-                self._file = self._target
-        return self._file
-
-    def _explained(self, error: OSError) -> SinkError:
-        name = str(self._target) if isinstance(self._target, Path) else "standard output"
-        return SinkError(f"cannot write JSON lines to {name}: {reason(error)}")
+    def interrupt(self) -> None:
+        """Give up lines that nobody reads. Any thread."""
+        self._stop.set()
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            try:
-                if self._file is not None and not self._broken:
-                    self._finish(self._file)
-            finally:
-                if self._claim is not None:
-                    self._claim.close()
+        """Close the file. Closing twice is fine.
 
-    def _finish(self, file: Text) -> None:
+        :raises SinkError: if the file was removed or replaced, or the file system reports an error only now.
+        """
+        self._ended = True
+        descriptor, self._descriptor, self._output = self._descriptor, None, None
         try:
-            file.flush()
-        except OSError as error:
-            self._broken = True
-            self._cut()
-            raise self._explained(error) from error
-        self._file = None
-        if isinstance(self._target, Path) and isinstance(file, io.TextIOBase):
-            became = lost(self._target, identity(file.fileno()))
-            try:
-                file.close()
-            except OSError as error:  # some network file systems say only now that they are full
-                raise self._explained(error) from error
-            if became is not None:
-                self.written = 0
-                raise SinkError(f"{self._target} was {became} while it was written")
+            if descriptor is not None and isinstance(self._target, Path):
+                self._close_file(descriptor, self._target)
+        finally:
+            if self._claim is not None:
+                self._claim.close()
 
-    def _cut(self) -> None:
-        """Close a broken file and take the half line off that the failing write left. Takes no room: works on a full disk."""
-        file, self._file = self._file, None
-        if not isinstance(self._target, Path) or not isinstance(file, io.TextIOBase):
-            return
-        written = identity(file.fileno())
-        with suppress(OSError):
-            file.close()  # tries once more to write what it holds
-        if written is None or lost(self._target, written):
-            return
-        with suppress(OSError), self._target.open("r+b") as data:
-            data.truncate(_whole_lines(data))
+    def _close_file(self, descriptor: int, path: Path) -> None:
+        became = lost(path, identity(descriptor))
+        try:
+            os.close(descriptor)
+        except OSError as error:  # some network file systems say only now that they are full
+            raise SinkError(f"cannot write JSON lines to {path}: {reason(error)}") from error
+        if became is not None and self.written:
+            self.written = 0
+            raise SinkError(f"{path} was {became} while it was written")
 
 
-def _whole_lines(data: BinaryIO) -> int:
-    """Bytes up to the end of the last whole line."""
-    end = data.seek(0, os.SEEK_END)
-    while end:
-        start = max(end - 65536, 0)
-        data.seek(start)
-        found = data.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _write(file: Text, line: dict[str, Any]) -> None:
+def _encoded(line: dict[str, Any], encoding: str) -> bytes:
+    """One line with its end. JSON's own escapes stand for characters that the encoding lacks: a terminal may know only ASCII,
+    and a file name may be no valid text (lone surrogates)."""
     separators = (",", ":")
     try:
-        file.write(json.dumps(line, ensure_ascii=False, separators=separators) + "\n")
+        return (json.dumps(line, ensure_ascii=False, separators=separators) + "\n").encode(encoding)
     except UnicodeEncodeError:
-        # A terminal that knows only ASCII, or a file's name that is no text (lone surrogates): with JSON's own escapes.
-        file.write(json.dumps(line, separators=separators) + "\n")
+        return (json.dumps(line, separators=separators) + "\n").encode(encoding)
 
 
 def as_json(result: Result, as_dict: AsDict) -> dict[str, Any]:
-    """One line as design and README describe it. No value is NaN or infinite."""
+    """The object of one frame, as docs/outputs.md describes it. No value is NaN or infinite."""
     frame, trace = result.frame, result.frame.trace
     line: dict[str, Any] = {
         "stream": frame.stream,

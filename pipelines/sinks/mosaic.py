@@ -123,6 +123,11 @@ class Mosaic:
             self._tiles[stream] = _Tile(stream)
             self._laid_out = False
 
+    def remove(self, stream: str) -> None:
+        """Take the stream's tile away; an unknown name is fine."""
+        if self._tiles.pop(stream, None) is not None:
+            self._laid_out = False
+
     def show(self, stream: str, picture: Picture) -> None:
         """Show the picture from the next `draw` on. Tiles are laid out for the aspect of the first picture of all."""
         self.add(stream)

@@ -1,19 +1,18 @@
-"""The three roles at the end of a lane. A lane has any number of sinks, at most one screen, at most one log."""
+"""The three roles behind a lane: required sinks and screens take pictures, consumers take results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, Protocol
 
 from pipelines.frame import Frame, Picture, Result
 
 
 class Sink(Protocol):
-    """A required output of one stream: every shown frame goes in. Owned by whoever made it, who closes it."""
+    """A required output of one stream: it gets every shown frame. Its maker owns it and closes it."""
 
     written: int
-    """Frames that it accepted. Before the first one, and at nought again since it was removed or replaced, what stands in
-    its place is not its own."""
+    """Frames that it accepted. 0 before the first one, and again after its file was removed or replaced."""
 
     def show(self, frame: Frame, picture: Picture) -> None:
         """Accept one annotated picture (upright, even size). Thread: the stream's lane.
@@ -29,35 +28,51 @@ class Sink(Protocol):
 
 
 Look = Callable[[], Picture]
-"""Gives the picture to show, annotated at that moment if nobody needed it before. Thread: whoever shows it."""
+"""Gives the picture to show. Unless a sink needed the annotated picture before, it is drawn now, in the calling thread."""
 
 
 class Screen(Protocol):
-    """A lossy output shared by all streams: it takes the newest picture of each and says what became of every one."""
+    """A lossy output shared by all streams: it takes the newest picture of each stream and reports the end of every offer."""
 
     def offer(self, frame: Frame, look: Look, ended: Callable[[float | None], None]) -> None:
         """Never blocks. Thread: the stream's lane.
 
-        `look` is called only if the picture is drawn: of a file that runs at 3000 frames/s few are.
-        `ended` is called exactly once for each offer, in whatever thread: with `time.monotonic()` after the draw, or
+        `look` is called only if the picture is drawn: a file that runs at 3000 frames/s has few of them drawn.
+        `ended` is called exactly once for each offer, in any thread: with `time.monotonic()` after the draw, or
         with None if a newer picture of the stream replaced it or the screen was closed.
         """
 
+    def forget(self, stream: str) -> None:
+        """The stream was removed: show nothing of it any more. Any thread; an unknown name is fine."""
 
-class Log(Protocol):
-    """Takes the result of every captured frame, shown or not, in frame order within a stream. Shared by all streams."""
 
-    written: int
-    """Results that it accepted; see `Sink`."""
+Policy = Literal["block", "newest"]
+"""block: the consumer gets every result; when its channel is full, lanes wait. newest: it gets the newest result of each
+stream, the others are counted as skipped."""
 
-    def write(self, result: Result) -> None:
-        """Thread: any, one at a time within a stream. After the close it changes nothing.
 
-        :raises SinkError: if it cannot be written; once, whatever is written afterwards.
+class Consumer:
+    """Base class: takes the results of all streams, in frame order within a stream, in a thread of its own.
+
+    One file with `take` is a consumer. It cannot delay another consumer, a window or a stop.
+    """
+
+    name: str = "consumer"
+    """Names its thread, its faults and its figures."""
+    policy: ClassVar[Policy] = "block"
+
+    def take(self, results: Sequence[Result]) -> None:
+        """Handle one or more results, each exactly once. Thread: consume:NAME.
+
+        :raises SinkError: if it cannot go on. It gets no further results; any other error has the same effect.
         """
+        raise NotImplementedError
+
+    def interrupt(self) -> None:
+        """Make a blocked `take` return soon: the session stops and no longer waits. Any thread."""
 
     def close(self) -> None:
-        """Flush and close. Closing twice is fine.
+        """Finish after the last result. Thread: consume:NAME.
 
-        :raises SinkError: if the last of it cannot be written, unless `write` has raised already.
+        :raises SinkError: if the last results cannot be kept.
         """

@@ -62,6 +62,8 @@ class Window:
         self._drawing: list[Ended] = []
         """Of those that are being drawn."""
         self._notes = dict.fromkeys(streams, "")
+        self._gone: set[str] = set()
+        """Streams that were removed and have offered nothing since."""
         self._closed = False
 
     def offer(self, frame: Frame, look: Look, ended: Ended) -> None:
@@ -72,6 +74,7 @@ class Window:
             else:
                 displaced = self._mail[frame.stream][1] if frame.stream in self._mail else None
                 self._mail[frame.stream] = look, ended
+                self._gone.discard(frame.stream)
                 self._changed.notify()
         if displaced is not None:
             displaced(None)
@@ -79,7 +82,18 @@ class Window:
     def status(self, stream: str, text: str) -> None:
         """Write `text`, such as "no signal 3 s", over the stream's tile until another is given; "" takes it away."""
         with self._changed:
-            self._notes[stream] = text  # seen at the next pump
+            if stream not in self._gone:
+                self._notes[stream] = text  # seen at the next pump
+
+    def forget(self, stream: str) -> None:
+        """Take the stream's tile away at the next draw."""
+        with self._changed:
+            _, displaced = self._mail.pop(stream, (None, None))
+            self._notes.pop(stream, None)
+            self._gone.add(stream)
+            self._changed.notify()
+        if displaced is not None:
+            displaced(None)
 
     def refresh(self, wait_s: float) -> WindowEvent:
         """Draw what has come, waiting up to `wait_s` for something, and say what the person did.
@@ -160,6 +174,10 @@ class Window:
         pictures = {stream: look() for stream, (look, _) in mail.items()}
         for stream, picture in pictures.items():
             self._mosaic.show(stream, picture)
+        with self._changed:
+            gone = list(self._gone)
+        for stream in gone:
+            self._mosaic.remove(stream)
         self._fit(next(iter(pictures.values()), None))
         if self._mosaic.draw():
             cv2.imshow(self._title, self._mosaic.canvas)

@@ -195,7 +195,7 @@ class TestNothingGood:
 
     def test_a_model_whose_answers_are_no_numbers(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nan = np.full((32, 256), np.nan, np.float32)
-        monkeypatch.setattr(ProbeEngine, "wait", lambda self, slot, n: nan[:n])
+        monkeypatch.setattr(ProbeEngine, "wait", lambda self, slot, n: (nan[:n],))
         numbered(place / "num.mp4", frames=3)
         done = watchline("run", "num.mp4", *PROBE, "--jsonl", "-")
         assert done.code == 1

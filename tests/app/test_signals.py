@@ -30,7 +30,7 @@ if moment == "exit":
     import atexit
     atexit.register(os.kill, os.getpid(), number)
 elif moment == "report":
-    from app import run
+    from app.run import run
     write = run._write_report
     def noisy(*args, **named):
         os.kill(os.getpid(), number)
@@ -38,7 +38,7 @@ elif moment == "report":
     run._write_report = noisy
 elif moment == "warm-up":
     import threading
-    from app import work
+    from app.run import work
     from pipelines.predict.engines.probe import ProbeEngine
     stopped, stop, warm = threading.Event(), work.Work.stop, ProbeEngine.open
     def stop_and_say(self):
