@@ -29,9 +29,8 @@ from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import Batching, SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
-from pipelines.predict.scheduling.request_policy import Batching
 from pipelines.predict.workers.pool import Pool, PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.render import text
@@ -218,7 +217,7 @@ class Model:
 
     def workers(self) -> list[dict[str, Any]]:
         """Of a pool, for the report: what each worker ran on, and how often it was replaced."""
-        found = self.predictor.workers if isinstance(self.predictor, Pool) else []
+        found = self.predictor.workers()
         return [{"device": w.device, "restarts": w.restarts} for w in found]
 
     def memory_mb(self) -> float:
@@ -272,11 +271,11 @@ def make_pool(
     options, key = _options(settings, chosen, like, threads, load, batching)
     task = ClassificationTask(chosen.names, settings.topk)
 
-    def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
+    def make(k: int, events: PredictorEvents) -> tuple[WorkerEngine, AsyncBatchPredictor]:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
         # One that replaces another need not measure again.
         own = replace(options, label=f"worker{k}", known=chosen.known(key))
-        return AsyncBatchPredictor(engine, chosen.preprocess(), task, own, events=events)
+        return engine, AsyncBatchPredictor(engine, chosen.preprocess(), task, own, events=events)
 
     preprocess = chosen.preprocess()
     why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")

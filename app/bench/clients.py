@@ -17,7 +17,7 @@ from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 
 PATIENCE_S = 10.0

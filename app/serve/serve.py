@@ -32,7 +32,7 @@ from app.terminal.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.predictor import PredictorEvents
-from pipelines.predict.scheduling.request_policy import Batching
+from pipelines.predict.scheduling.options import Batching
 from pipelines.predict.workers.pool import Pool
 
 log = logging.getLogger("watchline.serve")
@@ -183,7 +183,7 @@ class Server:
         service.model = self._facts(model)
         service.memory = lambda: memory_share(model)
         if isinstance(predictor, Pool):
-            service.workers = lambda: predictor.workers
+            service.workers = predictor.workers
             service.restarts = lambda: predictor.restarts
             service.lost = lambda: predictor.error is not None
 
@@ -228,7 +228,7 @@ def _wait(event: threading.Event) -> None:
 
 def memory_share(model: build.Model) -> float | None:
     """How full the fullest device's memory is; where the device is the CPU, what of this machine's memory is ours."""
-    devices = {worker.device for worker in model.predictor.workers} if isinstance(model.predictor, Pool) else set()
+    devices = {worker.device for worker in model.predictor.workers()}
     shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
     return max(shares, default=model.memory_mb() / memory_limit_mb() if model.engine.device == "cpu" else None)
 

@@ -18,12 +18,15 @@ AsDict = Callable[[Any], dict[str, Any]]
 """`Task.as_dict`: the JSON form of an answer."""
 
 
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
     """One output of a model for one row: its shape without the batch, and the type of its values."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.float32)
+    dtype: np.dtype[Any] = FLOAT32
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pipelines.frame import Picture, Prediction, Region
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
@@ -80,13 +80,10 @@ def test_the_test_above_can_fail_a_slot_that_is_reused_too_early_gives_wrong_lab
     class Careless(AsyncBatchPredictor):
         """Takes slots for free when they were started, not when they were read."""
 
-        def _run(self, entries: Any) -> None:
+        def _run(self, parts: Any, completion: Any) -> None:
             slot = self._free.get()
             self._free.put(slot)
-            super()._run(entries)
-
-        def _release(self, batch: Any) -> None:
-            self._running.done()
+            super()._run(parts, completion)
 
     engine = LateEngine(gate)
     predictor = Careless(engine, ProbePreprocess(), TASK, FULL)

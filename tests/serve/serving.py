@@ -22,9 +22,8 @@ from app.serve.serve import Make, Server, make_model
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import Batching, SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
-from pipelines.predict.scheduling.request_policy import Batching
 from pipelines.tasks.classification import ClassificationTask
 from tests.predict.fakes import Held, LateEngine
 

@@ -64,17 +64,23 @@ class Profile:
         self._ratio_p99: float | None = None
 
     def median(self, b: int) -> float:
-        """Seconds that half of the batches of b take now."""
-        return self._median[b - 1] * (self._ratio_median or 1.0)
+        """Seconds that half of the batches of b take now. More than `max_batch` rows run as several batches."""
+        return self._taken(self._median, b) * (self._ratio_median or 1.0)
 
     def p99(self, b: int) -> float:
-        """Seconds within which 99 of 100 batches of b end now."""
-        ratio = self._ratio_p99  # once: the other thread may take it away
-        return self._median[b - 1] * ratio if ratio else self._p99[b - 1]
+        """Seconds within which 99 of 100 batches of b end now. More than `max_batch` rows run as several batches."""
+        ratio = self._ratio_p99  # once: the completion thread may reset it
+        return self._taken(self._median, b) * ratio if ratio else self._taken(self._p99, b)
 
     def alone(self, b: int) -> float:
-        """Seconds that a batch of b takes where nobody else wants the cores, whatever the last ones took."""
-        return self._median[b - 1]
+        """Seconds that a batch of b takes on the idle machine, whatever the last batches took."""
+        return self._taken(self._median, b)
+
+    def _taken(self, seconds: Sequence[float], b: int) -> float:
+        if b <= self.max_batch:
+            return seconds[b - 1]
+        full, rest = divmod(b, self.max_batch)
+        return full * seconds[-1] + (seconds[rest - 1] if rest else 0.0)
 
     @property
     def slowdown(self) -> float:

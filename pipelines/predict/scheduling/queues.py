@@ -1,85 +1,131 @@
-"""What a scheduler knows of each stream and of each queue of requests: what waits, and when the next one should come."""
+"""The queues of the scheduler: the waiting frames of each stream and of each queue of requests, and their arrivals."""
 
 from __future__ import annotations
 
 import bisect
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from pipelines.errors import Dropped
-from pipelines.frame import Cause, Frame, Prediction
-
-LANE_AHEAD = 2
-"""Results that a live stream's lane may have before it: with more, a frame would only age there; it waits here, where a
-newer one can still replace it."""
-BLIND_S = 0.5
-"""A live stream that has shown nothing for so long is shown a late frame."""
-AFTER_S = 0.005
-"""Assumed time of render and sinks until a stream has shown frames."""
-FORGET = 0.98
-"""How much of what a stream was served counts after a further batch: the last 50 or so decide whose turn it is. The time of
-the last service alone lets streams whose phase suits the batches have twice the share of others for ever (96 streams on a
-device for 53: Jain's index 0.94; so: 1.00)."""
-RATE_S = 0.5
-"""Arrivals of requests are remembered about so long: many enough that a burst is no rate, few enough to follow a change."""
+from pipelines.frame import Answer, Cause, Frame, Prediction
+from pipelines.predict.scheduling.tuning import DEFAULT, Tuning
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A submitted frame and the future that its stream waits for."""
+    """A submitted frame with the future of its prediction: one row for each of its regions.
+
+    Owner: the scheduler while it waits; then the predictor that runs it. `answers` and `left` belong to the completion thread.
+    """
 
     frame: Frame
     future: Future[Prediction]
     stream: StreamQueue | RequestQueue
     submitted_s: float
     deadline_s: float = math.inf
-    """Of a request; those of cameras follow from the budget."""
+    """Monotonic. Of a request: its own. Of a camera's frame it follows from the budget."""
+    rows: int = 1
+    """Regions of the frame, at least 1."""
     losses: int = 0
     """Engines that were lost while they ran it."""
+    attempt: int = 0
+    """Counts the runs: parts of an earlier run are ignored."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """Of this attempt, by region."""
+    left: int = 0
+    """Rows of this attempt without an answer."""
+
+    def parts(self, most: int) -> Iterator[Part]:
+        """Begin a new attempt: its rows in parts of at most `most`."""
+        self.attempt += 1
+        self.answers, self.left = {}, self.rows
+        for first in range(0, self.rows, most):
+            yield Part(self, first, min(first + most, self.rows), self.attempt)
 
     def drop(self, cause: Cause) -> None:
-        """It will not be run, unless its submitter has cancelled it already."""
+        """End it with `Dropped`, unless its submitter has cancelled it."""
         self.frame.let_go()
         self.fail(Dropped(cause))
 
     def fail(self, error: BaseException) -> None:
-        """It ends with this error, whether it waits or was in a batch."""
-        if self.future.running() or self.future.set_running_or_notify_cancel():
+        """End it with this error, in a queue or in a batch. Nothing happens if it has ended already."""
+        if self.future.running() or (not self.future.done() and self.future.set_running_or_notify_cancel()):
             self.future.set_exception(error)
 
-    def shut(self) -> None:
-        """Nobody will run it any more: cancelled, or `shutdown` if it was in a batch."""
+    def cancel(self) -> None:
+        """End it at a stop: cancelled, or `Dropped("shutdown")` if it was in a batch."""
         if self.future.cancel():
             self.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would go on waiting
         elif self.future.running():
             self.future.set_exception(Dropped("shutdown"))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Rows first:stop of an entry in one batch. A frame with more regions than the largest batch has several parts."""
+
+    entry: Entry
+    first: int
+    stop: int
+    attempt: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def frame(self) -> Frame:
+        return self.entry.frame
+
+    @property
+    def valid(self) -> bool:
+        """Whether the entry still waits for this part: it has not ended, and was not requeued."""
+        return self.attempt == self.entry.attempt and self.entry.future.running()
+
+
 @dataclass(slots=True, eq=False)
 class StreamQueue:
-    """One stream's frames and habits. Guarded by the scheduler's lock."""
+    """One stream: its waiting frames, its arrivals and its time after the engine. Guarded by the scheduler's lock."""
 
     name: str
     live: bool
     capacity: int
+    """Frames that wait, are in batches or with the lane, at most."""
+    budget_s: float = 0.050
+    """Latency budget of a live frame, from its arrival."""
+    tuning: Tuning = DEFAULT
     waiting: deque[Entry] = field(default_factory=deque)
     held: set[Frame] = field(default_factory=set)
-    """Frames taken into batches that the lane has not finished with."""
+    """Frames in batches, or with the lane and not yet finished."""
     open: bool = True
     served_s: float = float("-inf")
     served: float = 0.0
-    """Frames taken into batches, older batches counting less and less."""
+    """Frames taken into batches; older batches count less and less."""
     shown_s: float = float("-inf")
     last_arrival_s: float | None = None
     period_s: float | None = None
+    rows: int = 1
+    """Rows of the last frame."""
     after: deque[float] = field(default_factory=lambda: deque(maxlen=64))
-    after_s: float = AFTER_S
+    after_s: float = 0.0
+    """Time of render and sinks: the 95th percentile of the last shown frames."""
+
+    def __post_init__(self) -> None:
+        self.after_s = self.tuning.after_s
+
+    @property
+    def patience_s(self) -> float:
+        """How long a frame of a lost worker waits for the next worker: a camera's frame would be old by then, a file loses
+        none."""
+        return 0.0 if self.live else math.inf
 
     @property
     def ahead(self) -> int:
-        """How many frames are in batches or with the lane."""
+        """Frames in batches or with the lane."""
         return len(self.held)
 
     @property
@@ -91,37 +137,49 @@ class StreamQueue:
         """Whether this stream's decoder can hand in a further frame now."""
         return self.open and self.has_room
 
+    @property
+    def over(self) -> bool:
+        """Whether the stream is closed and its last frame has ended."""
+        return not (self.open or self.waiting or self.held)
+
+    def reopened(self, *, live: bool, capacity: int, budget_s: float) -> StreamQueue:
+        """A fresh queue of the same name that takes over the frames of this closed one."""
+        fresh = StreamQueue(self.name, live, capacity, budget_s, self.tuning, self.waiting, self.held)
+        for entry in fresh.waiting:
+            entry.stream = fresh
+        return fresh
+
     def expected_s(self, now: float) -> float | None:
-        """When the next frame should arrive, by the period seen so far; None where nothing is to be expected: a new
-        stream, or one that has missed a whole period (a camera that went away)."""
+        """Time of the next arrival by the mean period; None for a new stream, and for one that has missed a whole period (a
+        camera that went away)."""
         if self.last_arrival_s is None or self.period_s is None or not self.open:
             return None
         expected = self.last_arrival_s + self.period_s
         return expected if now < expected + self.period_s else None
 
     def arrived(self, arrived_s: float) -> None:
-        """A live frame came: learn how often they do."""
+        """Count a live frame: update the mean period."""
         if self.last_arrival_s is not None:
             gap = arrived_s - self.last_arrival_s
             # An eighth, as TCP smooths its round-trip time (RFC 6298): follows a change within a second at 25 fps.
             self.period_s = gap if self.period_s is None else self.period_s + (gap - self.period_s) / 8
         self.last_arrival_s = arrived_s
 
-    def taken(self, frame: Frame, now: float) -> None:
-        """One of its frames went into a batch."""
+    def take(self, frame: Frame, now: float) -> None:
+        """Count a frame that goes into a batch."""
         self.held.add(frame)
         self.served += 1
         self.served_s = now
 
-    def ended(self, frame: Frame) -> None:
-        """The lane is done with one that was in a batch; nothing happens if that was another scheduler's."""
+    def finish(self, frame: Frame) -> None:
+        """The lane is done with a frame that was in a batch. A frame of another scheduler is ignored."""
         if frame not in self.held:
             return
         self.held.remove(frame)
         trace = frame.trace
         if trace.shown_s is not None and trace.inferred_s is not None:
-            if trace.shown_s - self.shown_s >= BLIND_S:
-                # What was measured before has kept the stream blind, or is old. Only shown frames are measured: two slow
+            if trace.shown_s - self.shown_s >= self.tuning.blind_s:
+                # The earlier measurements have kept the stream blind, or are old. Only shown frames are measured: two slow
                 # ones at the start, while fonts and encoder were opened, would drop all but two frames a second for 20 s.
                 self.after.clear()
             self.shown_s = trace.shown_s
@@ -131,44 +189,69 @@ class StreamQueue:
 
 @dataclass(slots=True, eq=False)
 class RequestQueue:
-    """Requests, first deadline first; of equal ones the first that came. Guarded by the scheduler's lock."""
+    """Requests ordered by deadline, equal deadlines by arrival. Guarded by the scheduler's lock."""
 
     name: str
     capacity: int
+    """Requests that wait, at most."""
+    tuning: Tuning = DEFAULT
     waiting: list[Entry] = field(default_factory=list)
     open: bool = True
     last_arrival_s: float = float("-inf")
+    patience_s: ClassVar[float] = 2.0
+    """How long a request of a lost worker waits for the next worker. A worker that was killed is usually back by then."""
     _arrivals: float = 0.0
-    """How many came lately, older ones counting less and less."""
+    """Rows that came lately; older ones count less and less."""
 
     @property
     def can_come(self) -> bool:
         """Whether a further request would be taken."""
         return self.open and len(self.waiting) < self.capacity
 
+    @property
+    def over(self) -> bool:
+        """Whether the queue is closed and empty."""
+        return not (self.open or self.waiting)
+
     def put(self, entry: Entry) -> None:
         bisect.insort(self.waiting, entry, key=_deadline)
 
-    def before(self, deadline_s: float) -> int:
-        """How many would be served before a new one of this deadline."""
-        return bisect.bisect_right(self.waiting, deadline_s, key=_deadline)
+    def rows_before(self, deadline_s: float) -> int:
+        """Rows that would run before a new request of this deadline."""
+        return sum(e.rows for e in self.waiting[: bisect.bisect_right(self.waiting, deadline_s, key=_deadline)])
 
     def forget_cancelled(self) -> None:
-        """Those that their submitters have cancelled make room."""
+        """Remove requests that their submitters have cancelled."""
         self.waiting[:] = [e for e in self.waiting if not e.future.cancelled()]
 
-    def arrived(self, now: float) -> None:
-        """A request came, whether it is taken or not: learn how often they do."""
-        self._arrivals = self.rate(now) * RATE_S + 1
+    def arrived(self, now: float, rows: int = 1) -> None:
+        """Count a request of so many rows, taken or refused: update the arrival rate."""
+        self._arrivals = self.rate(now) * self.tuning.arrivals_s + rows
         self.last_arrival_s = now
 
     def rate(self, now: float) -> float:
-        """Requests a second, lately. A mean of the gaps would take every burst for a flood."""
-        return self._arrivals * math.exp(-(now - self.last_arrival_s) / RATE_S) / RATE_S
+        """Rows per second, lately. A mean of the gaps would take every burst for a flood."""
+        memory_s = self.tuning.arrivals_s
+        return self._arrivals * math.exp(-(now - self.last_arrival_s) / memory_s) / memory_s
 
-    def taken(self, frame: Frame, now: float) -> None:
-        """One of them went into a batch. Nobody need say when it is done with."""
+    def take(self, frame: Frame, now: float) -> None:
+        """Requests need no account of their frames: `finish` is not called for them."""
 
 
 def _deadline(entry: Entry) -> float:
     return entry.deadline_s
+
+
+def detached(parts: Iterable[Part]) -> list[Entry]:
+    """The entries of these parts that have not ended, each once. No part of their attempt counts any more."""
+    entries: list[Entry] = []
+    for part in parts:
+        if part.valid:
+            part.entry.attempt += 1
+            entries.append(part.entry)
+    return entries
+
+
+def rows_of(entries: list[Entry]) -> int:
+    """Rows of several frames."""
+    return sum(e.rows for e in entries)

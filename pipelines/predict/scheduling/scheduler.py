@@ -1,15 +1,15 @@
-"""DynamicBatchScheduler: which frames run next, how many of them, and when.
+"""DynamicBatchScheduler: the frames of the next batch, their number, and the time.
 
-Measured, not believed: every decision compares deadlines with the profile's l(b) and with what comes after the engine
-(render and sinks) as it was measured on the stream. Three kinds of work, three policies:
+Measured, not believed: every decision compares deadlines with the profile's l(b) and with the measured time after the engine
+(render and sinks) of the stream. Sizes count rows, one per region of a frame. Three kinds of work, three policies:
 
 - live: a mailbox of one. The newest frame wins, the one that it replaces is dropped (`overload`). A frame that cannot
   meet arrival + budget even alone is dropped before any work is spent on it (`deadline`), unless its stream has shown
   nothing for half a second: better late than blind.
 - file: nothing is lost. `submit` blocks while the stream has enough on its way; batches are filled to the size with
   the best throughput; live frames go first, and beside them file batches stay so short that no camera's frame is late.
-- requests: first deadline first, none replaces another. One that comes when too many wait, or too late, is refused at
-  once; one whose deadline passes while it waits, or that was cancelled, is not computed.
+- requests: first deadline first, none replaces another. A request is refused at once if too many wait or it would be late; a
+  request whose deadline passes while it waits, or that was cancelled, is not computed.
 
 The decisions are in `Policy` and `RequestPolicy`, plain functions of the time; here are the locks and the waiting. The
 clock is a parameter: every decision is tested without waiting.
@@ -27,10 +27,13 @@ from concurrent.futures import Future
 from pipelines.errors import Refused
 from pipelines.frame import Cause, Frame, Prediction
 from pipelines.predict.scheduling.forecast import Forecast
-from pipelines.predict.scheduling.live_policy import Policy, SchedulerOptions
+from pipelines.predict.scheduling.live_policy import Policy
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.scheduling.queues import FORGET, LANE_AHEAD, Entry, RequestQueue, StreamQueue
+from pipelines.predict.scheduling.queues import Entry, Part, RequestQueue, StreamQueue, detached
 from pipelines.predict.scheduling.request_policy import Decision, RequestPolicy
+
+Drops = Sequence[tuple[Entry, Cause]]
 
 
 class DynamicBatchScheduler:
@@ -40,75 +43,83 @@ class DynamicBatchScheduler:
         self.profile = profile
         self._options = options
         self._clock = clock
+        self._most = min(options.max_batch, profile.max_batch)
         self._streams: dict[str, StreamQueue] = {}
         self._requests: dict[str, RequestQueue] = {}
         self._device = Forecast(profile, options.parallel)
-        self._request_policy = RequestPolicy(
-            self._requests,
-            self._device,
-            profile,
-            min(options.max_batch, profile.max_batch),
-            batching=options.batching,
-            max_wait_s=options.max_wait_s,
-        )
+        self._request_policy = RequestPolicy(self._requests, self._device, profile, options)
         self._policy = Policy(self._streams, self._request_policy, self._device, profile, options)
         self.fill = self._policy.fill
-        """Frames of a file batch."""
-        self._again: deque[Entry] = deque()
+        """Rows of a file batch."""
+        self._alone: deque[Part] = deque()
+        """Run next, each as a batch of its own: rows that did not fit into the batch of their frame, and requeued frames."""
         self._stopped = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._rooms: dict[str, threading.Condition] = {}
-        """Where a file's decoder waits for room: one for each, since the end of a frame is of interest to one of them. To wake
-        all, with 16 files at once, cost each frame as much as everything else."""
-        self._looking = False
-        """The predictor's thread waits for frames, not for the device: only then is it woken for each."""
+        """A file's decoder waits here for room. One per stream, since the end of a frame concerns one decoder: to wake all,
+        with 16 files at once, cost each frame as much as everything else."""
+        self._wants_frames = False
+        """The predictor's thread waits for frames, not for the device: only then each frame wakes it."""
 
     # Streams and their lanes.
 
-    def open(self, stream: str, *, live: bool) -> None:
-        """Announce a stream before its first frame.
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
+        """Announce a stream before its first frame. budget_s: the latency budget of a live stream, None: that of the options.
 
-        A file may have two batches staged or running, one filling and one in its lane's hands. One that was here before, as
-        a camera that moved between the workers of a pool, goes on with what it has.
+        A file may have two batches staged or running, one filling and one in its lane's hands. A stream that is open already
+        goes on with its frames, as a camera that moved between the workers of a pool; a closed one starts afresh, and the
+        frames that it left behind are still served.
         """
+        budget_s = self._options.budget_s if budget_s is None else budget_s
+        tuning = self._options.tuning
         with self._lock:
-            if (known := self._streams.get(stream)) is not None and known.live == live:
-                known.open = True
+            known = self._streams.get(stream)
+            if known is not None and known.open and known.live == live:
+                known.budget_s = budget_s
                 return
-            capacity = 1 + LANE_AHEAD if live else (self._options.slots + 2) * self.fill
-            self._add(StreamQueue(stream, live, capacity))
+            capacity = 1 + tuning.lane_ahead if live else (self._options.slots + 2) * self.fill
+            if known is not None:
+                self._streams[stream] = known.reopened(live=live, capacity=capacity, budget_s=budget_s)
+            else:
+                self._add(StreamQueue(stream, live, capacity, budget_s, tuning))
 
-    def _add(self, stream: StreamQueue) -> None:
+    def _add(self, stream: StreamQueue) -> StreamQueue:
         self._streams[stream.name] = stream
         self._rooms[stream.name] = threading.Condition(self._lock)
+        return stream
+
+    def _closed_camera(self, name: str) -> StreamQueue:
+        """A camera that moved to another worker while its decoder was on the way to this one. With the lock held."""
+        o = self._options
+        return self._add(StreamQueue(name, True, 1 + o.tuning.lane_ahead, o.budget_s, o.tuning, open=False))
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests, of which at most `capacity` wait."""
         if capacity < 1:
             raise ValueError(f"a queue of requests needs a capacity of at least 1, got {capacity}")
         with self._lock:
-            self._requests[name] = RequestQueue(name, capacity)
+            self._requests[name] = RequestQueue(name, capacity, self._options.tuning)
 
     def close(self, stream: str) -> None:
-        """No further frame of this stream, or request of this queue, will come; what waits is still served."""
+        """No further frame of this stream, or request of this queue, will come; the waiting ones are still served. Nothing of
+        a stream is kept after its last frame has ended."""
         with self._lock:
             queue = self._queue(stream)
             queue.open = False
-            if isinstance(queue, StreamQueue):
-                self._forget(queue)
+            self._forget(queue)
             self._work.notify()
 
-    def _forget(self, stream: StreamQueue) -> None:
-        """A file that has ended, with the last of its frames: a run may be of thousands. With the lock held."""
-        if not (stream.live or stream.open or stream.waiting or stream.held):
-            del self._streams[stream.name], self._rooms[stream.name]
+    def _forget(self, queue: StreamQueue | RequestQueue) -> None:
+        """Remove a stream that is over. With the lock held."""
+        if queue.over and self._streams.get(queue.name) is queue:
+            del self._streams[queue.name], self._rooms[queue.name]
 
     def _queue(self, name: str) -> StreamQueue | RequestQueue:
         return self._requests[name] if name in self._requests else self._streams[name]
 
     def waiting(self, name: str) -> int:
-        """How many frames or requests wait now."""
+        """Frames of a stream, or requests of a queue, that wait now."""
         with self._lock:
             return len(self._queue(name).waiting) if name in self._requests or name in self._streams else 0
 
@@ -120,76 +131,91 @@ class DynamicBatchScheduler:
 
         :raises Refused: if a request cannot be taken.
         """
+        if not frame.regions:
+            return self._answer_empty(frame)
         if frame.stream in self._requests:
             return self._submit_request(frame, math.inf if deadline_s is None else deadline_s)
         future: Future[Prediction] = Future()
         replaced: Entry | None = None
         with self._lock:
-            stream = self._streams[frame.stream]
+            stream = self._streams.get(frame.stream) or self._closed_camera(frame.stream)
             if not stream.live:
                 self._rooms[stream.name].wait_for(lambda: self._stopped or stream.has_room)
             if self._stopped:
                 future.cancel()
                 return future
+            stream.rows = len(frame.regions)
             if stream.live:
                 stream.arrived(frame.trace.arrived_s)
                 replaced = stream.waiting.popleft() if stream.waiting else None
-            stream.waiting.append(Entry(frame, future, stream, self._clock()))
-            self._look()
+            stream.waiting.append(Entry(frame, future, stream, self._clock(), rows=stream.rows))
+            self._wake()
         if replaced is not None:
             replaced.drop("overload")
         return future
 
+    def _answer_empty(self, frame: Frame) -> Future[Prediction]:
+        """A frame without regions needs no batch. Its inbox bounds the number of such frames."""
+        future: Future[Prediction] = Future()
+        trace = frame.trace
+        trace.taken_s = trace.staged_s = trace.inferred_s = self._clock()
+        if self._stopped:
+            future.cancel()
+        else:
+            future.set_result(Prediction({}, 0, 0))
+        return future
+
     def _submit_request(self, frame: Frame, deadline_s: float) -> Future[Prediction]:
         future: Future[Prediction] = Future()
+        rows = len(frame.regions)
         with self._lock:
             if self._stopped:
                 future.cancel()
                 return future
             queue, now = self._requests[frame.stream], self._clock()
-            queue.arrived(now)
+            queue.arrived(now, rows)
             if not queue.can_come:
                 queue.forget_cancelled()
-            end_s = self._request_policy.end_s(now, queue, deadline_s)
+            end_s = self._request_policy.end_s(now, queue, deadline_s, rows)
             if not queue.can_come:
                 raise Refused(end_s - now, "full")
             if end_s > deadline_s:
                 raise Refused(end_s - deadline_s, "deadline")
-            queue.put(Entry(frame, future, queue, now, deadline_s))
-            self._look()
+            queue.put(Entry(frame, future, queue, now, deadline_s, rows))
+            self._wake()
         return future
 
     def end_s(self, name: str, deadline_s: float | None) -> float:
-        """When a request with this deadline should be answered, if it came now."""
+        """The expected end of a request with this deadline, if it came now."""
         with self._lock:
             limit_s = math.inf if deadline_s is None else deadline_s
             return self._request_policy.end_s(self._clock(), self._requests[name], limit_s)
 
     def finish(self, frame: Frame) -> None:
-        """The lane is done with a frame that was in a batch: shown, failed or thrown away. Thread: the lane."""
+        """The lane is done with a frame that was in a batch: shown, failed or dropped. Thread: the lane."""
         with self._lock:
             stream = self._streams.get(frame.stream)
             if stream is None:
                 return
-            stream.ended(frame)
+            stream.finish(frame)
             if not stream.live:
                 self._rooms[stream.name].notify()
             self._forget(stream)
-            self._look()
+            self._wake()
 
     def _notify_rooms(self) -> None:
-        """Let every decoder look whether there is room. With the lock held."""
+        """Let every decoder look for room. With the lock held."""
         for room in self._rooms.values():
             room.notify_all()
 
-    def _look(self) -> None:
-        """Something came that a waiting predictor may want. With the lock held."""
-        if self._looking:
+    def _wake(self) -> None:
+        """Wake the predictor if it waits for frames. With the lock held."""
+        if self._wants_frames:
             self._work.notify()
 
     # The predictor's side.
 
-    def take(self) -> list[Entry] | None:
+    def take(self) -> list[Part] | None:
         """The next batch, waiting for one; None after `stop`. Thread: the predictor's."""
         while True:
             with self._lock:
@@ -197,96 +223,123 @@ class DynamicBatchScheduler:
                     return None
                 batch, drops, wake_s = self._poll()
                 if not batch and not drops:
-                    self._looking = not self._busy()
+                    self._wants_frames = not self._waits_for_device()
                     self._work.wait(None if wake_s is None else max(wake_s - self._clock(), 0.0))
-                    self._looking = False
-            for entry, cause in drops:
-                entry.drop(cause)
+                    self._wants_frames = False
+            self._drop(drops)
             if batch:
                 return batch
 
+    def _waits_for_device(self) -> bool:
+        return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s
+
     def decide(self) -> Decision:
-        """What the policy would do now; nothing is booked."""
+        """The policy's decision now; nothing is booked."""
         with self._lock:
             return self._policy.decide(self._clock())
 
-    def poll(self) -> list[Entry]:
-        """The next batch if one is to run now, else nothing: `take` for a clock that a test moves."""
+    def poll(self) -> list[Part]:
+        """The batch that is to run now, or []: `take` for a clock that a test moves."""
         with self._lock:
             batch, drops, _ = self._poll()
-        for entry, cause in drops:
-            entry.drop(cause)
+        self._drop(drops)
         return batch
 
-    def _poll(self) -> tuple[list[Entry], Sequence[tuple[Entry, Cause]], float | None]:
-        """Decide and book it. With the lock held."""
+    def _drop(self, drops: Drops) -> None:
+        for entry, cause in drops:
+            entry.drop(cause)
+
+    def _poll(self) -> tuple[list[Part], Drops, float | None]:
+        """Decide and book it: (batch, drops, time to look again). With the lock held."""
         now = self._clock()
         drops: list[tuple[Entry, Cause]] = []
-        batch: list[Entry] = []
-        while self._again:
-            entry = self._again.popleft()
-            if entry.deadline_s < now:
-                drops.append((entry, "deadline"))
-                continue
-            entry.frame.trace.taken_s = now
-            self._device.taken(now, 1)
-            return [entry], drops, None
-        while not batch:
+        part = self._next_alone(now, drops)
+        if part is not None:
+            return [part], drops, None
+        entries: list[Entry] = []
+        while not entries:
             decision = self._policy.decide(now)
             drops += decision.drops
             for entry in (*decision.batch, *(e for e, _ in decision.drops)):
                 entry.stream.waiting.remove(entry)
+            for entry, _ in decision.drops:
+                self._forget(entry.stream)
             if not decision.batch:
                 return [], drops, decision.wake_s
-            batch = [e for e in decision.batch if e.future.set_running_or_notify_cancel()]
-            if len(batch) < len(decision.batch):
-                self._notify_rooms()  # whoever submitted a frame has cancelled it: its place is free
-        for s in self._streams.values():
-            s.served *= FORGET
-        for entry in batch:
-            entry.stream.taken(entry.frame, now)
-            entry.frame.trace.taken_s = now
-        self._device.taken(now, len(batch))
-        return batch, drops, None
+            entries = [e for e in decision.batch if e.future.set_running_or_notify_cancel()]
+            if len(entries) < len(decision.batch):
+                self._notify_rooms()  # a submitter has cancelled its frame: its place is free
+                for entry in decision.batch:
+                    if entry.future.cancelled():
+                        self._forget(entry.stream)
+        return self._book(entries, now), drops, None
 
-    def staged(self, n: int, seconds: float) -> None:
-        """Putting a batch of n into its slot took so long. Thread: the predictor's."""
+    def _next_alone(self, now: float, drops: list[tuple[Entry, Cause]]) -> Part | None:
+        """The next part that runs as a batch of its own. With the lock held."""
+        while self._alone:
+            part = self._alone.popleft()
+            if not part.valid:
+                continue
+            if part.entry.deadline_s < now:
+                drops.append((part.entry, "deadline"))
+                continue
+            part.frame.trace.taken_s = now
+            self._device.taken(now, part.rows)
+            return part
+        return None
+
+    def _book(self, entries: list[Entry], now: float) -> list[Part]:
+        """The parts of a batch. The rows of a frame that do not fit run next. With the lock held."""
+        for s in self._streams.values():
+            s.served *= self._options.tuning.service_decay
+        batch: list[Part] = []
+        for entry in entries:
+            entry.stream.take(entry.frame, now)
+            entry.frame.trace.taken_s = now
+            first, *rest = entry.parts(self._most)
+            batch.append(first)
+            self._alone.extend(rest)
+        self._device.taken(now, sum(part.rows for part in batch))
+        return batch
+
+    def staged(self, rows: int, seconds: float) -> None:
+        """A batch of so many rows was put into its slot. Thread: the predictor's."""
         with self._lock:
-            self._device.staged(n, seconds)
+            self._device.staged(rows, seconds)
 
     def done(self, *, newest: bool = False) -> None:
-        """The oldest batch that was taken has left the device, thread: completion; or the newest did not get there, thread:
-        the predictor's."""
+        """The oldest taken batch has left the device (thread: completion), or the newest did not get there (thread: the
+        predictor's)."""
         with self._lock:
             self._device.done(self._clock(), newest=newest)
             self._work.notify()
 
-    def again(self, entries: Sequence[Entry]) -> None:
-        """The frames of a batch that failed: each is run alone, before anything else. Thread: completion or predictor."""
+    # Recovery: evict (take out), requeue (give to another run), fail (see `Entry`).
+
+    def retry(self, parts: Sequence[Part]) -> None:
+        """Run each part of a failed batch again, as a batch of its own, before anything else. Thread: completion or
+        predictor."""
         with self._lock:
             if not self._stopped:
-                self._again.extend(entries)
+                self._alone.extend(parts)
                 self._work.notify()
                 return
-        for entry in entries:
-            entry.shut()
+        for part in parts:
+            part.entry.cancel()
 
-    def adopt(self, entry: Entry) -> bool:
-        """Take over a frame from a scheduler that has lost its engine; False if this one has stopped, too. What waited waits
-        here, in front of nobody; what was in a batch is run alone, at once: it may be the frame that no engine survives."""
+    def requeue(self, entry: Entry) -> bool:
+        """Take over a frame from a scheduler that has lost its engine; False if this one has stopped, too. A waiting frame
+        waits here, and replaces none; a frame that was in a batch runs at once, as a batch of its own: it may be the cause."""
         replaced = None
         with self._lock:
-            name, now = entry.frame.stream, self._clock()
             if self._stopped:
                 return False
-            if isinstance(entry.stream, StreamQueue) and name not in self._streams:  # it was closed before this one began
-                self._add(StreamQueue(name, entry.stream.live, entry.stream.capacity, open=False))
-            queue = entry.stream = self._queue(name)
+            queue, now = self._adopted(entry), self._clock()
             if isinstance(queue, StreamQueue) and queue.live:
-                entry.deadline_s = entry.frame.trace.arrived_s + self._options.budget_s
+                entry.deadline_s = entry.frame.trace.arrived_s + queue.budget_s
             if entry.future.running():
-                queue.taken(entry.frame, now)
-                self._again.append(entry)
+                queue.take(entry.frame, now)
+                self._alone.extend(entry.parts(self._most))
             elif isinstance(queue, RequestQueue):
                 queue.put(entry)
             elif queue.live and queue.waiting:
@@ -298,15 +351,31 @@ class DynamicBatchScheduler:
             replaced.drop("overload")
         return True
 
+    def _adopted(self, entry: Entry) -> StreamQueue | RequestQueue:
+        """The queue of this scheduler that takes the entry. With the lock held."""
+        name, old = entry.frame.stream, entry.stream
+        if isinstance(old, StreamQueue) and name not in self._streams:  # it was closed before this scheduler began
+            self._add(StreamQueue(name, old.live, old.capacity, old.budget_s, old.tuning, open=False))
+        entry.stream = self._queue(name)
+        return entry.stream
+
     def evict(self) -> list[Entry]:
-        """Stop as `stop` does, but give what waits to the caller instead of cancelling it."""
+        """Stop as `stop` does, but hand the waiting frames to the caller instead of cancelling them."""
         with self._lock:
             self._stopped = True
-            left = [*self._again, *self._emptied()]
-            self._again.clear()
+            left = [*detached(self._alone), *self._emptied()]
+            self._alone.clear()
             self._work.notify_all()
             self._notify_rooms()
         return left
+
+    def _emptied(self) -> list[Entry]:
+        """All waiting entries, taken out of their queues. With the lock held."""
+        queues: list[StreamQueue | RequestQueue] = [*self._streams.values(), *self._requests.values()]
+        waiting = [entry for q in queues for entry in q.waiting]
+        for q in queues:
+            q.waiting.clear()
+        return waiting
 
     def on_its_way(self, stream: str) -> int:
         """Frames of a stream that wait, are in batches or with the lane."""
@@ -315,18 +384,6 @@ class DynamicBatchScheduler:
             return 0 if s is None else len(s.waiting) + s.ahead
 
     def stop(self) -> None:
-        """Cancel all that waits; `take` ends, `submit` gives cancelled futures from now on."""
+        """Cancel all that waits; `take` ends, `submit` returns cancelled futures from now on."""
         for entry in self.evict():
-            entry.shut()
-
-    def _emptied(self) -> list[Entry]:
-        """All that waits, taken out of its queues. With the lock held."""
-        queues: list[StreamQueue | RequestQueue] = [*self._streams.values(), *self._requests.values()]
-        waiting = [entry for q in queues for entry in q.waiting]
-        for q in queues:
-            q.waiting.clear()
-        return waiting
-
-    def _busy(self) -> bool:
-        """Whether the predictor waits for the device rather than for frames."""
-        return self._device.busy and self._clock() < self._device.free_s - self._device.stage_s
+            entry.cancel()

@@ -18,6 +18,7 @@ class AssignedStream:
     """A stream that is open. `worker`: the camera's."""
 
     live: bool
+    budget_s: float | None = None
     worker: Worker | None = None
 
 
@@ -49,8 +50,8 @@ class Assignment:
             return self.ready()
         return [found.worker.predictor] if found.worker is not None and found.worker.predictor is not None else []
 
-    def open(self, stream: str, *, live: bool) -> None:
-        opened = self._streams[stream] = AssignedStream(live)
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
+        opened = self._streams[stream] = AssignedStream(live, budget_s)
         self._introduce(stream, opened)
 
     def close(self, stream: str) -> None:
@@ -64,7 +65,7 @@ class Assignment:
         if stream.live and ready:
             stream.worker = min(ready, key=self.cameras)
         for predictor in self.of(name):
-            predictor.open(name, live=stream.live)
+            predictor.open(name, live=stream.live, budget_s=stream.budget_s)
 
     def open_requests(self, name: str, capacity: int) -> None:
         """Each worker has its share of the capacity."""
@@ -93,7 +94,7 @@ class Assignment:
                 return
             name, stream = next((n, s) for n, s in self._streams.items() if s.worker is fullest)
             stream.worker = worker
-            predictor.open(name, live=True)
+            predictor.open(name, live=True, budget_s=stream.budget_s)
             fullest.predictor.close(name)
 
     def left(self, worker: Worker) -> None:

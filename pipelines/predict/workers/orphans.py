@@ -1,4 +1,8 @@
-"""What was taken from a lost worker and waits for the next one to be ready."""
+"""Orphans: frames that were evicted from a lost worker while no other was ready; they wait for the next one.
+
+Requests wait 2 s: the only worker of a service may be killed without an error for its callers, if its successor is ready in
+time. A file's frames wait as long as it takes.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.errors import EngineLost, Refused
-from pipelines.predict.scheduling.queues import Entry, RequestQueue
+from pipelines.predict.scheduling.queues import Entry
 
 RETRY_S = 1.0
-"""When to come back where no worker is ready."""
-PATIENCE_S = 2.0
-"""For a request. A file's frame waits as long as it takes: a file loses none."""
+"""Seconds after which a refused caller may come back."""
 
 
 class _Waiting(NamedTuple):
@@ -24,7 +26,7 @@ class _Waiting(NamedTuple):
 
 
 class Orphans:
-    """Guarded by `changed`, the pool's."""
+    """Guarded by `changed`, the pool's condition."""
 
     def __init__(self, changed: threading.Condition, clock: Callable[[], float] = time.monotonic) -> None:
         self._changed = changed
@@ -32,9 +34,8 @@ class Orphans:
         self._waiting: list[_Waiting] = []
 
     def add(self, entry: Entry, error: EngineLost) -> None:
-        """error: what its worker was lost with."""
-        patience_s = PATIENCE_S if isinstance(entry.stream, RequestQueue) else math.inf
-        self._waiting.append(_Waiting(entry, error, self._clock() + patience_s))
+        """Let an entry wait. error: the loss of its worker."""
+        self._waiting.append(_Waiting(entry, error, self._clock() + entry.stream.patience_s))
         self._changed.notify_all()
 
     def take(self) -> list[tuple[Entry, EngineLost]]:
@@ -42,8 +43,8 @@ class Orphans:
         waiting, self._waiting = self._waiting, []
         return [(w.entry, w.error) for w in waiting]
 
-    def give_up(self, keep_on: Callable[[], bool]) -> None:
-        """Refuse those that have waited for long enough, until `keep_on` says no. A thread of its own."""
+    def expire(self, keep_on: Callable[[], bool]) -> None:
+        """Refuse the entries whose time is over, until `keep_on` returns False. A thread of its own."""
         with self._changed:
             while keep_on():
                 now = self._clock()

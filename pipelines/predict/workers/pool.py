@@ -27,18 +27,19 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.scheduling.queues import Entry, RequestQueue
+from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.workers.assignment import Assignment
 from pipelines.predict.workers.orphans import RETRY_S, Orphans
 from pipelines.predict.workers.worker import Allowance, Worker, WorkerFacts
+from pipelines.predict.workers.worker_engine import WorkerEngine
 
 log = logging.getLogger("watchline.pool")
 
 LOSSES = 2
 """With so many workers lost while they ran a frame, it is given up."""
 
-Make = Callable[[int, PredictorEvents], AsyncBatchPredictor]
-"""A predictor with a `WorkerEngine` for place K; nothing is started yet."""
+Make = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]]
+"""An engine for place K, and its predictor; nothing is started yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Pool:
         self._workers = [Worker(k) for k in range(options.workers)]
         self._allowance = Allowance(options.restarts, options.within_s)
         self._routes = Assignment(self._workers)
-        self._homeless = Orphans(self._changed, clock)
+        self._orphans = Orphans(self._changed, clock)
         self._again_s = float("-inf")
         """Before, no worker is started."""
         self._entered = False
@@ -94,7 +95,7 @@ class Pool:
         began_s = self._clock()
         for worker in self._workers:
             self._crew.start(f"worker:{worker.index}", lambda w=worker: self._keep(w))  # type: ignore[misc]
-        self._crew.start("homeless", lambda: self._homeless.give_up(lambda: not self._stopping))
+        self._crew.start("orphans", lambda: self._orphans.expire(lambda: not self._stopping))
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self.ready)
             stopped = self._stopping
@@ -114,9 +115,9 @@ class Pool:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-            homeless = self._homeless.take()
-        for entry, _ in homeless:
-            entry.shut()
+            orphans = self._orphans.take()
+        for entry, _ in orphans:
+            entry.cancel()
         for worker in self._workers:
             worker.stop()
 
@@ -132,7 +133,6 @@ class Pool:
         """Whether every worker is warm, and new work is taken."""
         return not self._stopping and all(w.state == "ready" for w in self._workers)
 
-    @property
     def workers(self) -> list[WorkerFacts]:
         """Every worker as it is now."""
         with self._changed:
@@ -164,14 +164,14 @@ class Pool:
 
     def memory_mb(self) -> float:
         """Of all workers: of their GPUs, or of their processes."""
-        return sum(facts.memory_mb or 0.0 for facts in self.workers)
+        return sum(facts.memory_mb or 0.0 for facts in self.workers())
 
     # What lanes use.
 
-    def open(self, stream: str, *, live: bool) -> None:
-        """Announce a stream before its first frame."""
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
+        """Announce a stream before its first frame. budget_s: its latency budget; None: that of the options."""
         with self._changed:
-            self._routes.open(stream, live=live)
+            self._routes.open(stream, live=live, budget_s=budget_s)
 
     def close(self, stream: str) -> None:
         """No further frame of this stream will come."""
@@ -280,7 +280,7 @@ class Pool:
         )
         with self._changed:
             if not self._stopping:
-                worker.begins(self._make(worker.index, events))
+                worker.begin(*self._make(worker.index, events))
             return not self._stopping
 
     def _batch(self, worker: Worker, size: int, seconds: float) -> None:
@@ -295,10 +295,10 @@ class Pool:
             self._first = self._first or predictor
             self._routes.joined(worker)
             self._error = None
-            homeless = self._homeless.take()
+            orphans = self._orphans.take()
             self._changed.notify_all()
-        for entry, error in homeless:
-            self._rehome(entry, error)
+        for entry, error in orphans:
+            self._requeue(entry, error)
 
     def _leave(self, worker: Worker) -> None:
         """It is gone: its cameras go to the others. Any thread, more than once."""
@@ -314,23 +314,21 @@ class Pool:
         self._leave(worker)
         for entry in entries:
             if entry.losses < LOSSES:
-                self._rehome(entry, error)
+                self._requeue(entry, error)
             else:
                 entry.fail(error)
 
-    def _rehome(self, entry: Entry, error: EngineLost) -> None:
+    def _requeue(self, entry: Entry, error: EngineLost) -> None:
         """Run it on another worker. If none is ready it waits for one: a file's frame as long as it takes, since a file loses
         none; a camera's not at all, for it would be old by then."""
-        queue = entry.stream
-        live = not isinstance(queue, RequestQueue) and queue.live
         with self._changed:
-            if not self._stopping and any(predictor.adopt(entry) for predictor in self._heirs(entry)):
+            if not self._stopping and any(predictor.requeue(entry) for predictor in self._heirs(entry)):
                 return
-            if not self._stopping and not live:
-                self._homeless.add(entry, error)
+            if not self._stopping and entry.stream.patience_s > 0:
+                self._orphans.add(entry, error)
                 return
         if self._stopping:
-            entry.shut()
+            entry.cancel()
         else:
             entry.drop("overload")
 

@@ -69,16 +69,13 @@ class Worker:
         self.index = index
         self.state: State = "starting"
         self.restarts = 0
+        self.engine: WorkerEngine | None = None
         self.predictor: AsyncBatchPredictor | None = None
         self.use = Use()
 
-    @property
-    def engine(self) -> WorkerEngine | None:
-        engine = self.predictor.engine if self.predictor is not None else None
-        return engine if isinstance(engine, WorkerEngine) else None
-
-    def begins(self, predictor: AsyncBatchPredictor) -> None:
-        self.predictor, self.state, self.use = predictor, "starting", Use()
+    def begin(self, engine: WorkerEngine, predictor: AsyncBatchPredictor) -> None:
+        """A new process starts."""
+        self.engine, self.predictor, self.state, self.use = engine, predictor, "starting", Use()
 
     def is_ready(self) -> AsyncBatchPredictor:
         """It is warm: from now on a batch may not take longer than its profile knows by far."""

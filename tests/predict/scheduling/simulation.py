@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pipelines.frame import NOTHING, Frame, StreamInfo, Trace
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
-from pipelines.predict.scheduling.queues import Entry
+from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
 
 
@@ -126,7 +126,7 @@ def simulate(
 
 def _finish(
     scheduler: DynamicBatchScheduler,
-    what: tuple[list[Entry], float],
+    what: tuple[list[Part], float],
     clock: ManualClock,
     outcome: Outcome,
     counted: Callable[[float], bool],

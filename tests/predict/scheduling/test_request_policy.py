@@ -17,11 +17,11 @@ from pipelines.errors import Dropped, EngineError, Refused
 from pipelines.frame import Prediction
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.scheduling.queues import Entry
-from pipelines.predict.scheduling.request_policy import OVERDUE
+from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.tuning import Tuning
 from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine
@@ -45,7 +45,7 @@ class Desk:
         self.clock = ManualClock()
         self.scheduler = DynamicBatchScheduler(shape, SchedulerOptions(**{"max_batch": shape.max_batch, **options}), self.clock)
         self.scheduler.open_requests("http", capacity=capacity)
-        self.batches: list[list[Entry]] = []
+        self.batches: list[list[Part]] = []
         self._index = itertools.count()
 
     def submit(self, deadline_ms: float | None = None) -> Future[Prediction]:
@@ -161,7 +161,7 @@ def test_a_request_of_a_failed_batch_is_not_run_again_after_its_deadline() -> No
     assert desk.poll() == [0, 1]
     failed = desk.batches[0]
     desk.end(60)
-    desk.scheduler.again(failed)
+    desk.scheduler.retry(failed)
     assert desk.poll() == [1]
     assert [_cause(f) for f in futures] == ["deadline", None]
 
@@ -471,7 +471,7 @@ def _load(shape: Profile, rate: float, deadline_ms: float, seconds: float, seed:
             batch, took_s = what
             desk.scheduler.profile.observe(len(batch), took_s, desk.clock.now)
             desk.scheduler.done()
-            in_time = sum(desk.clock.now <= e.deadline_s for e in batch)
+            in_time = sum(desk.clock.now <= part.entry.deadline_s for part in batch)
             answers.good += in_time
             answers.late += len(batch) - in_time
             answers.sizes.append(len(batch))
@@ -515,6 +515,7 @@ def test_dynamic_batches_grow_with_the_load() -> None:
 
 # With the predictor: every future ends (C30).
 
+OVERDUE = Tuning().overdue
 TASK = ClassificationTask(topk=1)
 OPTIONS = PredictorOptions(scheduler=SchedulerOptions(max_batch=8))
 

@@ -12,15 +12,19 @@ import pytest
 from pipelines.errors import Dropped
 from pipelines.frame import NOTHING, Prediction
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.scheduling.live_policy import FILL_WAIT_S, GRACE_S, STARVED_S, WAKE_S, SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.scheduling.queues import AFTER_S, BLIND_S, LANE_AHEAD, Entry
+from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.tuning import Tuning
 from tests.predict.fakes import picture
 from tests.predict.scheduling.simulation import ManualClock, frame, profile
 
 pytestmark = pytest.mark.timeout(20)
 WAIT_S = 10
+TUNING = Tuning()
+AFTER_S, BLIND_S, LANE_AHEAD = TUNING.after_s, TUNING.blind_s, TUNING.lane_ahead
+FILL_WAIT_S, GRACE_S, STARVED_S, WAKE_S = TUNING.fill_wait_s, TUNING.grace_s, TUNING.starved_s, TUNING.wake_s
 LINE = profile(0.0, 0.010, 8)
 """10 ms a frame and nothing a batch: the shape of a CPU."""
 GPU = profile(0.008, 0.0005)
@@ -35,7 +39,7 @@ class House:
     def __init__(self, shape: Profile = LINE, live: str = "", files: str = "", **options: object) -> None:
         self.clock = ManualClock()
         self.scheduler = DynamicBatchScheduler(shape, SchedulerOptions(**options), self.clock)  # type: ignore[arg-type]
-        self.batches: list[list[Entry]] = []
+        self.batches: list[list[Part]] = []
         self._counts: dict[str, int] = {}
         for name in live:
             self.scheduler.open(name, live=True)
@@ -56,7 +60,7 @@ class House:
             self.batches.append(batch)
         return "".join(e.frame.stream for e in batch)
 
-    def end(self, seconds: float = 0.0, *, after_s: float = AFTER_S, finish: bool = True) -> list[Entry]:
+    def end(self, seconds: float = 0.0, *, after_s: float = AFTER_S, finish: bool = True) -> list[Part]:
         """The oldest running batch ends, and its lanes have shown the frames `after_s` later."""
         self.clock.now += seconds
         batch = self.batches.pop(0)
@@ -67,7 +71,7 @@ class House:
                 self.finish(entry, after_s)
         return batch
 
-    def finish(self, entry: Entry, after_s: float = AFTER_S) -> None:
+    def finish(self, entry: Part, after_s: float = AFTER_S) -> None:
         """The lane has shown the frame."""
         trace = entry.frame.trace
         assert trace.inferred_s is not None
@@ -283,7 +287,7 @@ def test_where_time_is_a_line_through_nought_no_frame_is_given_up() -> None:
 
 def test_a_lane_that_is_behind_gets_no_further_frame_until_it_has_shown_one() -> None:
     house = House(live="a")
-    taken: list[Entry] = []
+    taken: list[Part] = []
     for _ in range(LANE_AHEAD):
         house.submit("a")
         assert house.poll() == "a"
@@ -632,7 +636,7 @@ def test_frames_of_a_failed_batch_run_alone_and_before_anything_else() -> None:
     assert house.poll() == "ab"
     failed = house.batches.pop()
     house.scheduler.done()
-    house.scheduler.again(failed)
+    house.scheduler.retry(failed)
     house.submit("f")
     house.submit("a")
     assert [house.poll(), house.poll()] == ["a", "b"]
@@ -644,9 +648,9 @@ def test_frames_of_a_failed_batch_that_nobody_will_run_again_end_as_shutdown() -
     futures = [house.submit("a"), house.submit("b")]
     assert house.poll() == "ab"
     a, b = house.batches.pop()
-    house.scheduler.again([a])
+    house.scheduler.retry([a])
     house.scheduler.stop()
-    house.scheduler.again([b])
+    house.scheduler.retry([b])
     assert [_cause(f) for f in futures] == ["shutdown", "shutdown"]
 
 
@@ -743,7 +747,7 @@ def test_take_waits_for_a_reason_to_run(how: str) -> None:
     _, work = _watched(house)
     if how == "close":
         house.submit("f")
-    taken: list[list[Entry] | None] = []
+    taken: list[list[Part] | None] = []
     with _beside(house, lambda: taken.append(house.scheduler.take())) as done:
         assert work.waited.wait(WAIT_S)
         assert not done.is_set()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from tests.predict.scheduling.simulation import profile, simulate
 

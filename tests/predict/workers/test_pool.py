@@ -27,7 +27,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.live_policy import SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import worker
 from pipelines.predict.workers.pool import Pool, PoolOptions
@@ -63,9 +63,10 @@ class House:
             profile=shape, scheduler=SchedulerOptions(**{"max_batch": shape.max_batch, "budget_s": 10.0, **scheduler})
         )
 
-        def make(k: int, events: PredictorEvents) -> AsyncBatchPredictor:
+        def make(k: int, events: PredictorEvents) -> tuple[WorkerEngine, AsyncBatchPredictor]:
             own = replace(options, profile=Profile(shape.table, shape.max_batch), label=f"w{k}")
-            return AsyncBatchPredictor(WorkerEngine(engine()), ProbePreprocess(), TASK, own, events=events)
+            worker = WorkerEngine(engine())
+            return worker, AsyncBatchPredictor(worker, ProbePreprocess(), TASK, own, events=events)
 
         events = PredictorEvents(lambda size, seconds: self.batches.append(size), self.failed.set)
         self.pool = Pool(make, PoolOptions(workers, restarts, 60.0), ProbePreprocess(), events=events)
@@ -81,12 +82,12 @@ class House:
         return [self.pool.submit(frame(stream, k, luma, time.monotonic())) for k, luma in enumerate(lumas)]
 
     def pids(self) -> list[int]:
-        return [w.pid for w in self.pool.workers if w.pid is not None]
+        return [w.pid for w in self.pool.workers() if w.pid is not None]
 
     def until(self, what: Callable[[], object]) -> None:
         """Until it is so; it is looked at whenever a worker comes or goes."""
         with self.pool._changed:
-            assert self.pool._changed.wait_for(lambda: what(), WAIT_S), self.pool.workers
+            assert self.pool._changed.wait_for(lambda: what(), WAIT_S), self.pool.workers()
 
 
 def said(future: Future[Prediction]) -> int:
@@ -178,13 +179,13 @@ def test_requests_cameras_and_files_get_their_own_answers() -> None:
         pool.open("camera", live=True)
         (seen,) = house.ask([77], "camera")
         assert said(seen) == 77
-        facts = pool.workers
+        facts = pool.workers()
         assert [(w.index, w.device, w.state, w.restarts) for w in facts] == [(0, "cpu", "ready", 0), (1, "cpu", "ready", 0)]
         assert all(w.memory_mb and w.memory_mb > 5 for w in facts)
         assert {w.pid for w in facts} == set(house.pids())
         assert pool.waiting("http") == 0
     assert sum(house.batches) == 701
-    assert [w.pid for w in pool.workers] == [None, None]
+    assert [w.pid for w in pool.workers()] == [None, None]
 
 
 def test_both_workers_are_used_and_an_idle_one_first(gate: Path) -> None:
@@ -333,7 +334,7 @@ def test_c33_a_worker_killed_under_load_costs_no_answer_and_is_replaced() -> Non
             futures += house.ask([k % 200 for k in range(400)])
             assert [said(f) for f in futures] == [k % 200 for k in range(400)] * 2 * (turn + 1)
             house.until(lambda turn=turn: house.pool.ready and house.pool.restarts == turn + 1)  # type: ignore[misc]
-        assert sum(w.restarts for w in house.pool.workers) == 3
+        assert sum(w.restarts for w in house.pool.workers()) == 3
 
 
 def test_a_lost_worker_leaves_no_descriptor_and_no_memory_here() -> None:
@@ -463,7 +464,7 @@ def test_c33_a_slow_start_is_under_no_limit_of_requests(gate: Path, tmp_path: Pa
         with held(gate):
             assert [said(f) for f in house.ask(list(range(50)))] == list(range(50))
             assert not house.pool.ready
-            assert house.pool.workers[1].state == "starting"
+            assert house.pool.workers()[1].state == "starting"
         house.until(lambda: house.pool.ready)
         assert house.pool.restarts == 1
 
@@ -493,7 +494,7 @@ def test_c33_more_crashes_than_allowed_and_the_pool_is_not_ready_says_why_and_st
             kill(house.pids()[0])
         assert house.failed.wait(WAIT_S)
         assert not house.pool.ready
-        assert [w.state for w in house.pool.workers] == ["dead"]
+        assert [w.state for w in house.pool.workers()] == ["dead"]
         with pytest.raises(Refused):
             house.ask([1])
         assert isinstance(house.pool.error, EngineLost)
@@ -616,7 +617,7 @@ from app.config import Settings
 from pipelines.predict.predictor import PredictorEvents
 pool = build.make_pool(Settings(model="probe"), 2, PredictorEvents(), build.Load()).predictor
 pool.__enter__()
-pids = [w.pid for w in pool.workers]
+pids = [w.pid for w in pool.workers()]
 if {stopped}:
     os.kill(pids[0], signal.SIGSTOP)
 print(*pids, flush=True)
