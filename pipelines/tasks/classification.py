@@ -76,14 +76,17 @@ class ClassificationTask:
         :raises EngineError: if the largest score is not a finite number. Single classes may be impossible (minus infinity).
         """
         scores = rows[0]
-        most = scores.max()  # NaN if any score is NaN
-        if not math.isfinite(most):
+        k = min(geometry.region.limit or self.topk, len(scores))
+        best = scores.argpartition(-k)[-k:]
+        top = scores[best]
+        order = (-top).argsort(kind="stable")
+        best, top = best[order], top[order]
+        if not math.isfinite(top[0]) or math.isnan(top[-1]):  # both sorts put NaN last, so the top of the row has it
             raise EngineError("the engine answered values that are not numbers")
-        p = scores if self._probabilities else _softmax(scores, most)
-        k = min(geometry.region.limit or self.topk, len(p))
-        best = np.argpartition(p, -k)[-k:]
-        best = best[np.argsort(-p[best], kind="stable")]
-        return Classification(tuple(Label(int(i), self._names[i], float(p[i])) for i in best))
+        if not self._probabilities:
+            top = np.exp(top - top[0]) / np.add.reduce(np.exp(scores - top[0]))
+        names = self._names
+        return Classification(tuple([Label(i, names[i], p) for i, p in zip(best.tolist(), top.tolist(), strict=True)]))
 
     @staticmethod
     def agreement(exact: Rows, other: Rows) -> ClassAgreement:
@@ -117,12 +120,6 @@ def _names(given: Sequence[str] | None, classes: int) -> Sequence[str]:
 def _is_softmaxed(row: Scores) -> bool:
     """Whether the values are probabilities already: between 0 and 1 with a sum of 1, which logits never have."""
     return bool(row.min() >= 0 and abs(row.sum() - 1) < 1e-3)
-
-
-def _softmax(scores: Scores, most: float) -> Scores:
-    e = np.exp(scores - most)
-    result: Scores = e / e.sum()
-    return result
 
 
 def softmax(logits: Scores) -> Scores:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,7 @@ class OutputSpec:
     dtype: np.dtype[Any] = FLOAT32
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(NamedTuple):
     """The place of a row in its picture. `box_of` is the `box` of the model's preprocessing."""
 
     picture: Picture
@@ -95,4 +94,4 @@ def answers_as_dict(prediction: Prediction, as_dict: AsDict) -> dict[str, Any]:
 
 def row_of(rows: Sequence[Array], k: int) -> Rows:
     """Row k of each output, as views."""
-    return tuple(output[k] for output in rows)
+    return tuple([output[k] for output in rows])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +17,7 @@ import torch
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
-from pipelines.frame import WHOLE_FRAME, Fit, Picture, upright
+from pipelines.frame import WHOLE_FRAME, Fit, Picture, Region, upright
 from pipelines.media.pixels import Pixels
 from pipelines.media.planes import SCALER_SPACES, yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
@@ -26,6 +28,7 @@ from pipelines.predict.preprocess import (
     Axis,
     Geometry,
     InputSpec,
+    ProbePreprocess,
     RgbPreprocess,
     Scaler,
     crop_axis,
@@ -289,3 +292,80 @@ def test_pad_keeps_the_aspect_and_fills_with_the_models_mean() -> None:
     assert (out[:, :56] == 128).all()
     assert (out[:, -56:] == 128).all()
     assert not (out[:, 60:160] == 128).all()
+
+
+# Regions.
+
+DOOR = Region("door", (0.1, 0.25, 0.6, 0.75))
+
+
+def _cut(picture: Picture, box: tuple[float, float, float, float]) -> Picture:
+    """The part of a picture as one of its own, upright."""
+    w, h = picture.upright_size
+    x0, y0, x1, y1 = (round(v * n) for v, n in zip(box, (w, h, w, h), strict=True))
+    y, u, v = picture.upright()
+    luma = np.ascontiguousarray(y[y0:y1, x0:x1])
+    chroma = (np.ascontiguousarray(p[y0 // 2 : (y1 + 1) // 2, x0 // 2 : (x1 + 1) // 2]) for p in (u, v))
+    return Picture(luma, *chroma, sample_aspect=picture.upright_aspect)
+
+
+@pytest.mark.parametrize("fit", [None, *get_args(Fit)])
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("aspect", [Fraction(1), Fraction(3, 2)])
+def test_a_region_looks_like_a_picture_of_that_part(fit: Any, rotation: int, mirrored: bool, aspect: Fraction) -> None:
+    """A box is resized by its own fit, "squash" unless it names another, whatever the fit of the model is."""
+    picture = _ramp(320, 240, rotation=rotation, mirrored=mirrored, sample_aspect=aspect)
+    a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
+    RgbPreprocess(SPEC, "crop")(picture, replace(DOOR, fit=fit), a)
+    RgbPreprocess(SPEC, fit or "squash")(_cut(picture, DOOR.box or (0, 0, 1, 1)), WHOLE_FRAME[0], b)
+    assert np.abs(a.astype(int) - b).mean() < 1.0
+    assert a[0, 112, 60] != a[0, 112, -60]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (321, 241), (64, 64), (1079, 3)])
+@pytest.mark.parametrize("box", [(0.0, 0.0, 0.01, 0.01), (0.33, 0.1, 0.34, 0.9), (0.5, 0.5, 1.0, 1.0), (0.99, 0.99, 1.0, 1.0)])
+@pytest.mark.parametrize("fit", get_args(Fit))
+@pytest.mark.parametrize("rotation", [0, 90])
+def test_any_region_of_any_size_is_taken(size: tuple[int, int], box: Any, fit: Any, rotation: Any) -> None:
+    w, h = size
+    chroma = np.full(((h + 1) // 2, (w + 1) // 2), 128, np.uint8)
+    grey = Picture(np.full((h, w), 100, np.uint8), chroma, chroma, full_range=True, rotation=rotation)
+    out = np.zeros((3, 224, 224), np.uint8)
+    RgbPreprocess(SPEC, "crop")(grey, Region("part", box, fit), out)
+    seen = out[:, 111, 111] if fit == "pad" else out
+    assert np.abs(seen.astype(int) - 100).max() <= 1
+
+
+def test_the_box_of_a_region_is_the_part_of_it_that_the_model_sees() -> None:
+    preprocess, picture = RgbPreprocess(SPEC, "crop"), _ramp(1280, 720)
+    assert preprocess.box(picture, DOOR) == pytest.approx(DOOR.box)
+    left, top, right, bottom = preprocess.box(picture, replace(DOOR, fit="crop")) or (0, 0, 0, 0)
+    assert (left + right) / 2 == pytest.approx(0.35, abs=0.01)
+    assert (top + bottom) / 2 == pytest.approx(0.5, abs=0.01)
+    assert (right - left) * 1280 == pytest.approx((bottom - top) * 720, rel=0.01)
+    assert ProbePreprocess().box(picture, DOOR) == DOOR.box
+
+
+@pytest.mark.parametrize(("rotation", "mirrored", "luma"), [(0, False, 10), (180, False, 40), (0, True, 20), (90, False, 30)])
+def test_the_probe_sees_the_upright_region(rotation: Any, mirrored: bool, luma: int) -> None:
+    quarters = np.array([[10, 20], [30, 40]], np.uint8).repeat(4, 0).repeat(4, 1)
+    picture = Picture(quarters, quarters[::2, ::2], quarters[::2, ::2], rotation=rotation, mirrored=mirrored)
+    out = np.zeros(1, np.uint8)
+    ProbePreprocess()(picture, Region("corner", (0.0, 0.0, 0.5, 0.5)), out)
+    assert out[0] == luma
+
+
+def test_each_thread_has_scalers_of_its_own() -> None:
+    preprocess, picture = RgbPreprocess(SPEC, "crop"), _ramp(320, 240)
+    wanted = np.zeros((3, 224, 224), np.uint8)
+    preprocess(picture, WHOLE_FRAME[0], wanted)
+
+    def other(_: int) -> bool:
+        out = np.zeros_like(wanted)
+        for _ in range(20):
+            preprocess(picture, WHOLE_FRAME[0], out)
+        return bool((out == wanted).all())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(other, range(8)))

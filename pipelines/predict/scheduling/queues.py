@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -39,12 +39,11 @@ class Entry:
     left: int = 0
     """Rows of this attempt without an answer."""
 
-    def parts(self, most: int) -> Iterator[Part]:
+    def parts(self, most: int) -> list[Part]:
         """Begin a new attempt: its rows in parts of at most `most`."""
         self.attempt += 1
         self.answers, self.left = {}, self.rows
-        for first in range(0, self.rows, most):
-            yield Part(self, first, min(first + most, self.rows), self.attempt)
+        return [Part(self, k, min(k + most, self.rows), self.attempt) for k in range(0, self.rows, most)]
 
     def drop(self, cause: Cause) -> None:
         """End it with `Dropped`, unless its submitter has cancelled it."""
@@ -64,7 +63,7 @@ class Entry:
             self.future.set_exception(Dropped("shutdown"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Part:
     """Rows first:stop of an entry in one batch. A frame with more regions than the largest batch has several parts."""
 

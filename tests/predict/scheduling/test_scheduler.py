@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipelines.errors import Dropped
-from pipelines.frame import NOTHING, Prediction
+from pipelines.frame import NOTHING, Prediction, Region
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
@@ -789,3 +789,131 @@ def test_a_camera_that_is_closed_may_still_hand_in_a_frame() -> None:
     house.scheduler.close("a")
     house.submit("a")
     assert house.poll() == "a"
+
+
+def test_a_camera_that_was_closed_is_forgotten_with_its_last_frame() -> None:
+    """Cameras come and go at run time: nothing of one that was removed is kept."""
+    house = House(live="ab")
+    house.submit("a")
+    house.poll()
+    house.submit("a")
+    house.scheduler.close("a")
+    assert house.scheduler.on_its_way("a") == 2
+    house.end(0.01)
+    house.poll()
+    house.end(0.01)
+    assert sorted(house.scheduler._streams) == sorted(house.scheduler._rooms) == ["b"]
+
+
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+def test_a_closed_camera_is_forgotten_too_if_its_last_frame_is_not_run(how: str) -> None:
+    house = House(live="a")
+    house.show_one_of_each("a")
+    future = house.submit("a")
+    house.scheduler.close("a")
+    if how == "late":
+        house.clock.now += 0.040
+    else:
+        future.cancel()
+    assert house.poll() == ""
+    assert not house.scheduler._streams
+
+
+def test_a_name_that_is_opened_again_starts_afresh_and_its_old_frames_are_still_served() -> None:
+    house = House(live="a")
+    house.submit("a")
+    house.poll()
+    house.end(after_s=0.020)
+    house.submit("a")
+    house.poll()
+    waiting = house.submit("a")
+    house.scheduler.close("a")
+    house.scheduler.open("a", live=True)
+    fresh = house.scheduler._streams["a"]
+    assert (fresh.after_s, fresh.period_s, fresh.served) == (AFTER_S, None, 0.0)
+    house.end(0.01)
+    assert house.poll() == "a"
+    assert waiting.running()
+    house.end(0.01)
+    assert house.scheduler.on_its_way("a") == 0
+
+
+def test_a_stream_that_is_opened_twice_goes_on() -> None:
+    """A camera that moved between workers and came back before it was closed here."""
+    house = House(live="a")
+    house.submit("a")
+    house.poll()
+    house.end(after_s=0.020)
+    house.scheduler.open("a", live=True)
+    assert house.scheduler._streams["a"].after_s == pytest.approx(0.020)
+
+
+# Rows.
+
+
+def _submit_rows(house: House, stream: str, rows: int) -> Future[Prediction]:
+    one = frame(stream, 0, house.clock.now)
+    one.picture = picture(1)
+    one.regions = tuple(Region(str(k)) for k in range(rows))
+    return house.scheduler.submit(one)
+
+
+def test_batches_count_rows() -> None:
+    house = House(profile(0.004, 0.0005, 8), live="abcd")
+    for name, rows in zip("abcd", (3, 3, 2, 1), strict=True):
+        _submit_rows(house, name, rows)
+    assert sorted(house.poll()) == ["a", "b", "c"], "8 rows"
+    house.end(0.008)
+    assert house.poll() == "d"
+
+
+def test_a_deadline_counts_all_rows_of_a_frame() -> None:
+    """10 ms a row: five rows and 5 ms after them do not fit into 50 ms, four do."""
+    house = House(live="ab")
+    house.show_one_of_each("ab")
+    four, five = _submit_rows(house, "a", 4), _submit_rows(house, "b", 5)
+    assert house.poll() == "a"
+    assert (four.running(), _cause(five)) == (True, "deadline")
+
+
+def test_the_rest_of_a_frame_that_does_not_fit_runs_next() -> None:
+    house = House(profile(0.004, 0.0005, 4), files="ab", max_batch=4)
+    _submit_rows(house, "a", 10)
+    for _ in range(4):
+        _submit_rows(house, "b", 1)
+    assert house.poll() == "a"
+    assert house.poll() == "a"
+    house.end(finish=False)
+    assert house.poll() == "a"
+    parts = [house.batches[-2][0], house.batches[-1][0]]
+    assert [(p.first, p.stop) for p in parts] == [(4, 8), (8, 10)]
+    house.end(finish=False)
+    house.end()
+    assert house.poll() == "bbbb"
+
+
+def test_a_frame_that_is_requeued_ignores_the_parts_of_its_earlier_run() -> None:
+    house, other = House(profile(0.004, 0.0005, 4), files="a", max_batch=4), House(files="a")
+    future = _submit_rows(house, "a", 6)
+    house.poll()
+    (first,) = house.batches[0]
+    (entry,) = house.scheduler.evict()
+    assert not first.valid
+    assert other.scheduler.requeue(entry)
+    (part,) = other.scheduler.poll()
+    assert (part.first, part.stop, part.valid, future.running()) == (0, 6, True, True)
+
+
+def test_each_stream_keeps_its_own_budget() -> None:
+    house = House()
+    house.scheduler.open("strict", live=True, budget_s=0.030)
+    house.scheduler.open("lax", live=True, budget_s=0.100)
+    for name in ("strict", "lax"):
+        house.submit(name)
+    while house.poll():
+        house.end()
+    strict, lax = house.submit("strict"), house.submit("lax")
+    house.clock.now += 0.020
+    house.poll()
+    assert _cause(strict) == "deadline"
+    assert lax.running()

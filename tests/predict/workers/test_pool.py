@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import Dropped, EngineError, EngineLost, Refused, Stopped
-from pipelines.frame import Prediction
+from pipelines.frame import Prediction, Region
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
@@ -564,6 +564,21 @@ def test_a_file_that_was_closed_loses_nothing_either(gate: Path) -> None:
         assert [said(f) for f in futures] == [faults.HELD, 1, 2, 3]
         for one in frames:
             house.pool.finish(one)
+
+
+def test_a_frame_of_several_regions_survives_its_worker_and_is_answered_once(gate: Path) -> None:
+    """Its rows are in two batches when the worker dies."""
+    with House(lambda: FaultyEngine(gate), workers=1, shape=profile(0.002, 0.0001, 2)) as house:
+        house.pool.open("file", live=False)
+        one = frame("file", 0, faults.HELD, 0.0)
+        one.regions = tuple(Region(str(k)) for k in range(5))
+        future = house.pool.submit(one)
+        with held(gate):
+            kill(house.pids()[0])
+            house.until(lambda: house.pool.restarts == 1)
+        let_through(gate, [future])
+        assert list(future.result(WAIT_S).answers) == ["0", "1", "2", "3", "4"]
+        house.pool.finish(one)
 
 
 def test_cameras_of_a_dead_worker_go_to_the_others_and_some_come_back() -> None:
