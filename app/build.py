@@ -382,6 +382,7 @@ def _options(
     options = PredictorOptions(
         known=chosen.known(key),
         bulk=load.bulk,
+        stagers=settings.stagers,
         scheduler=SchedulerOptions(
             1e-3 * settings.budget_ms, max_batch, wait_s, slots=parallel + 1, parallel=parallel, batching=batching
         ),

@@ -39,6 +39,8 @@ class Settings:
     probe_ms_per_batch: float = 0.0
     probe_ms_per_frame: float = 0.0
     threads: int | None = None
+    stagers: int | None = None
+    """Threads that make pictures the model's input; None: a quarter of the cores, at least 1."""
     workers: int | None = None
     """Processes that run the model; None: this one does."""
     jobs: int | None = None
@@ -78,6 +80,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 POSITIVE = (
     "topk",
     "threads",
+    "stagers",
     "workers",
     "jobs",
     "budget_ms",
@@ -91,7 +94,7 @@ POSITIVE = (
 NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
 FILES = ("model", "labels", "output", "jsonl", "report")
 MAX_BATCH = 128
-MOST = {"max_batch": MAX_BATCH, "workers": 64, "threads": 1024}
+MOST = {"max_batch": MAX_BATCH, "workers": 64, "threads": 1024, "stagers": 64}
 
 
 def settings(

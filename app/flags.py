@@ -218,6 +218,8 @@ def _model_flags(command: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", **_absent(choices=("auto", "fp32", "bf16", "int8"), help="(auto: measured)"))
     threads = "of the model on the CPU, in each process (all cores)"
     model.add_argument("--threads", **_absent(type=int, metavar="N", help=threads))
+    stagers = "threads that make pictures the model's input (a quarter of the cores, at least 1)"
+    model.add_argument("--stagers", **_absent(type=int, metavar="N", help=stagers))
     model.add_argument("--probe-ms-per-batch", **_absent(type=float, metavar="X", help="for --model probe: time of a batch"))
     model.add_argument("--probe-ms-per-frame", **_absent(type=float, metavar="Y", help="and of each frame in it"))
 
