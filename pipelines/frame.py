@@ -1,6 +1,7 @@
-"""The nouns that travel: Picture, Region, Frame, Answer, Prediction, Result, and the Trace of time stamps of a frame.
+"""The data of one frame: Picture, Region, Frame, Answer, Prediction, Result, and the Trace of its time stamps.
 
-All times named `_s` are seconds as float. Except `pts_s` they are `time.monotonic()`; latency is computed from nothing else.
+All times named `_s` are seconds as float. Except `pts_s` and `captured_s` they are `time.monotonic()`; latency is computed
+from nothing else.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ Box = tuple[float, float, float, float]
 WHOLE = "frame"
 """The name of the region that is the whole frame."""
 DEFAULT_RATE = Fraction(25)
-"""Frames per second, where nothing says it."""
+"""Frames per second of a stream that names no rate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A decoded picture: the decoder's own yuv420p planes and what is needed to read them right.
+    """A decoded picture: the decoder's own yuv420p planes and the facts to read them.
 
     y: (H, W) uint8 luma; u, v: (ceil(H/2), ceil(W/2)) uint8 chroma. Rows may have padding behind them (any stride).
-    Nobody owns the planes: they are read by several threads and written by none; the last reference frees them.
+    The planes have no owner: several threads read them and none writes; the last reference frees them.
     """
 
     y: Plane
@@ -46,18 +47,18 @@ class Picture:
     rotation: Literal[0, 90, 180, 270] = 0
     """Degrees clockwise by which the planes must be turned to stand upright."""
     mirrored: bool = False
-    """Left and right are to be swapped, after the turn."""
+    """Whether left and right are swapped, after the turn."""
     sample_aspect: Fraction = Fraction(1)
     """Width of a stored sample over its height, before the turn."""
 
     @property
     def height(self) -> int:
-        """Rows as they are stored, before the turn."""
+        """Stored rows, before the turn."""
         return self.y.shape[0]
 
     @property
     def width(self) -> int:
-        """Columns as they are stored, before the turn."""
+        """Stored columns, before the turn."""
         return self.y.shape[1]
 
     @property
@@ -84,7 +85,7 @@ def upright(plane: npt.NDArray[np.uint8], picture: Picture) -> npt.NDArray[np.ui
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What the container says of a stream. Hints for progress and outputs only: headers lie."""
+    """The container's description of a stream. Hints for progress and outputs only: headers lie."""
 
     time_base: Fraction | None = None
     rate: Fraction | None = None
@@ -92,30 +93,30 @@ class StreamInfo:
     frames: int | None = None
     duration_s: float | None = None
     sound: str | None = None
-    """The file whose sound belongs to this stream."""
+    """The file with the sound of this stream."""
     file: str | None = None
-    """The file's name where each picture is a file of its own: as short as tells it from the others of its stream."""
+    """The name of the file if each picture is a file of its own, shortened as far as it stays unique in its stream."""
     camera_clock: CameraClock = "not compared"
-    """Whether the camera's own times may be compared with this machine's wall clock, and why."""
+    """Whether the camera's own times can be compared with this machine's wall clock, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capture:
-    """What a source yields: one picture in presentation order. The lane makes it a numbered `Frame`."""
+    """One picture of a source, in presentation order. The lane makes it a numbered `Frame`."""
 
     picture: Picture
     pts_s: float | None
-    """Media time since the session's first frame; None where the source gives none."""
+    """Media time since the session's first frame; None if the source gives none."""
     arrived_s: float
-    """When the packet after which the decoder handed this picture out came from the demuxer."""
+    """The time at which the demuxer gave the packet after which the decoder released this picture."""
     decoded_s: float
     info: StreamInfo
     corrupt: bool = False
     interlaced: bool = False
-    """It shows two moments, one on every second line."""
+    """Whether the picture shows two moments, one on every second line."""
     session: int = 0
     captured_s: float | None = None
-    """When the camera took the picture, by the camera's own wall clock (seconds since 1970, UTC), where it says so."""
+    """The camera's own wall clock when it took the picture (seconds since 1970, UTC); None if it sends none."""
 
 
 @dataclass(slots=True)
@@ -128,15 +129,15 @@ class Trace:
     arrived_s: float
     decoded_s: float
     taken_s: float | None = None
-    """The scheduler put the frame into a batch."""
+    """The scheduler put the frame's last rows into a batch."""
     staged_s: float | None = None
-    """The batch's model input was ready."""
+    """The model input of that batch was ready."""
     inferred_s: float | None = None
     picked_s: float | None = None
-    """The lane took the result up."""
+    """The lane took the result."""
     rendered_s: float | None = None
     shown_s: float | None = None
-    """Accepted by every required sink and handed to the lossy ones; after the draw if the window drew it."""
+    """Every required sink has accepted the frame and the lossy ones were offered it; after the draw if the window drew it."""
 
     def stages(self) -> dict[str, float]:
         """Seconds of each stage of a shown frame; they add up to "total".
@@ -201,7 +202,7 @@ WHOLE_FRAME = (Region(),)
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One captured picture on its way. `index` counts the stream's captured frames from 0, across sessions and loops."""
+    """One captured picture. `index` counts the stream's captured frames from 0, across sessions and loops."""
 
     stream: str
     session: int
@@ -217,12 +218,12 @@ class Frame:
     once, with no answers."""
 
     def let_go(self) -> None:
-        """The frame will not be shown: its planes are freed now, not when its turn in the stream's order has come."""
+        """Free the planes of a frame that will not be shown, before its turn in the stream's order has come."""
         self.picture = NOTHING
 
 
 NOTHING = Picture(np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8))
-"""Stands for a picture that was let go."""
+"""Replaces the picture of a frame after `let_go`."""
 
 
 class Answer:
@@ -254,11 +255,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """How a captured frame ended. Exactly one exists for each captured frame."""
+    """The end of a captured frame. Exactly one exists for each captured frame."""
 
     frame: Frame
     status: Status
     prediction: Prediction | None = None
     cause: Cause | None = None
-    """Of what was dropped."""
+    """Why the frame was dropped; None unless status is "dropped"."""
     error: BaseException | None = field(default=None)

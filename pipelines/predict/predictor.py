@@ -7,7 +7,7 @@ completes their futures and gives the slot back. `stageK:DEVICE`, if several thr
 
     free -> staged -> started -> waited for, rows copied out -> free
 
-so that the bytes of a batch stay unchanged until the engine has read them. A frame whose picture cannot be read fails alone.
+so that the bytes of a batch stay unchanged until the engine has read them. A frame with an unreadable picture fails alone.
 When the engine fails on a batch, its frames are run again one by one: the bad one gets the error, the others their answers.
 """
 
@@ -174,8 +174,8 @@ class AsyncBatchPredictor:
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
         """Hand in a frame, or a request with its deadline (monotonic). The future ends with the prediction, an error,
-        `Dropped`, or cancelled: at shutdown, or by the caller. A request that was cancelled, or whose deadline passed while
-        it waited, is not computed. For requests `finish` is not needed.
+        `Dropped`, or cancelled: at shutdown, or by the caller. A request that is cancelled, or
+        late before its batch, is not computed. For requests `finish` is not needed.
 
         :raises Refused: at once, if the queue is full, or the deadline cannot be met by the profile.
         """

@@ -1,18 +1,20 @@
 """Picture -> model input, exactly as the model was trained: one pass from the decoder's planes to RGB at model size.
 
 The reference is timm's eval transform (short side resized with an antialiasing kernel, centre crop) on RGB made with
-exact chroma. Scaling the whole picture and then cropping would touch five times the pixels that are needed, so only a
-window of the source is scaled: one whose edges lie, within a few hundredths of a pixel, on the grid of the full resize.
-Where it begins between two samples that share their chroma, the scaler is told so (windows that begin on even samples
-alone had to be a fifth larger to meet the grid). The kernel is nearly Pillow's, the cubic with a = -0.5, which
-FFmpeg's scaler takes only through its filter (PyAV's reformatter offers just -0.6). Measured on every fourth frame of
+exact chroma. Scaling the whole picture and then cropping would touch five times the needed pixels, so only a window of the
+source is scaled. Its edges lie, within a few hundredths of a pixel, on the grid of the full resize. If it begins between two
+samples that share their chroma, the scaler gets that position (windows that begin on even samples alone had to be a fifth
+larger to meet the grid). The kernel is nearly Pillow's, the cubic with a = -0.5; FFmpeg's scaler takes this parameter only
+through its filter (PyAV's reformatter offers just -0.6). Measured on every fourth frame of
 bigbuckbunny.mp4, default model in fp32: mean cosine of the logits, largest difference of any probability:
 
     a          -0.43    -0.47    -0.50    -0.60    (whole picture scaled, -0.50: 0.9994  0.032)
     cosine     0.9992   0.9993   0.9994   0.9992
     largest    0.033    0.027    0.031    0.038    (a window 0.07 pixels off the grid, -0.50: 0.060)
 
--0.47 it is: the only one below 0.03, and as near as any on bikes.mp4 (0.9986).
+-0.47 is used: the only one below 0.03, and as near as any other on bikes.mp4 (0.9986).
+
+A region's box is a part of the upright picture; it is resized like a picture of its own.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
 KERNELS = {"bicubic": "flags=bicubic+" + FLAGS + ":param0=0:param1=0.47", "bilinear": "flags=bilinear+" + FLAGS}
 FILTER_MATRIX = {"bt601": "smpte170m", "bt709": "bt709", "bt2020": "bt2020nc", "fcc": "fcc", "smpte240m": "smpte240m"}
 MARGIN = range(2, 65)
-"""Output pixels scaled beyond the crop and thrown away, as far as an edge is searched that meets the grid. Two cover the
-kernel's reach over the window's edge."""
+"""Output pixels that are scaled beyond the crop and thrown away: the range in which an edge on the grid is searched. Two cover
+the kernel's reach over the window's edge."""
 OFF_GRID = 800
-"""How many pixels more are scaled rather than be off the grid by a whole pixel: 8 for a hundredth."""
+"""Price of an edge off the grid, in further scaled pixels for a whole pixel: 8 for a hundredth."""
 ALL: Box = (0.0, 0.0, 1.0, 1.0)
 GEOMETRIES = 64
 """Scalers that each thread keeps: one for each geometry seen lately."""
@@ -49,8 +51,8 @@ GEOMETRIES = 64
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What the model was trained to see: `width` x `height` pixels cut from the middle of a picture whose short side was
-    resized to `resize`; RGB / 255, minus mean, over std."""
+    """The model's training input: the short side of a picture resized to `resize` pixels, `width` x `height` pixels cut from
+    its middle; RGB / 255, minus mean, over std."""
 
     height: int = 224
     width: int = 224
@@ -91,9 +93,9 @@ class ProbePreprocess:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of a resize of which only a part is needed.
+    """One axis of a partial resize.
 
-    Samples start:stop of the source are scaled to `size` pixels, of which skip:skip+keep are used.
+    Samples start:stop of the source are scaled to `size` pixels; pixels skip:skip+keep of these are used.
     """
 
     start: int
@@ -107,14 +109,14 @@ class Axis:
         return Axis(self.start + samples, self.stop + samples, self.size, self.skip, self.keep)
 
     def reversed(self, length: int) -> Axis:
-        """The same part of an axis of `length` samples that is read backwards."""
+        """The same part if the axis of `length` samples is read backwards."""
         return Axis(length - self.stop, length - self.start, self.size, self.size - self.skip - self.keep, self.keep)
 
 
 def crop_axis(length: int, resized: int, keep: int) -> Axis:
     """The part of an axis of `length` samples, resized to `resized` pixels, that holds the middle `keep` of them.
 
-    :raises ValueError: if fewer than `keep` pixels would be there.
+    :raises ValueError: if `keep` is more than `resized`.
     """
     if keep > resized:
         raise ValueError(f"cannot keep {keep} of {resized} pixels")
@@ -122,7 +124,7 @@ def crop_axis(length: int, resized: int, keep: int) -> Axis:
     left = round((resized - keep) / 2)  # torchvision's CenterCrop rounds like this
     starts = [(left - m, round((left - m) * scale)) for m in MARGIN if left - m > 0] + [(0, 0)]
     stops = [(left + keep + m, round((left + keep + m) * scale)) for m in MARGIN if left + keep + m < resized]
-    # Where one sample becomes dozens of pixels none of these need be near the grid: the next samples outside are.
+    # If one sample becomes dozens of pixels, none of these may be near the grid: the next samples outside are.
     before = math.floor((left - MARGIN.start) * scale)
     after = math.ceil((left + keep + MARGIN.start) * scale)
     starts += [(round(before / scale), before)] if before >= 0 else []
@@ -132,7 +134,7 @@ def crop_axis(length: int, resized: int, keep: int) -> Axis:
         return OFF_GRID * abs(edge[1] / scale - edge[0]) + abs(edge[0] - (left + keep / 2))
 
     first, start = min(starts, key=cost)
-    # Only planes of an even size are taken as they lie.
+    # Only planes of an even size are taken without a copy.
     even = [e for e in (*stops, (resized, length)) if e[1] > start and (e[1] - start) % 2 == 0]
     last, stop = min(even, key=cost, default=(resized, length))
     return Axis(start, stop, last - first, left - first, keep)
@@ -140,8 +142,8 @@ def crop_axis(length: int, resized: int, keep: int) -> Axis:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How one kind of picture becomes the model's input. `x`, `y` in stored orientation; `at` = (row, column) of the
-    result in the model's square, upright; `box` = the part of the upright picture that is seen, as fractions."""
+    """How one kind of picture becomes the model's input. x, y: axes in stored orientation. at: (row, column) of the result in
+    the model's square, upright. box: the part of the upright picture that the model sees, as fractions; None: all of it."""
 
     x: Axis
     y: Axis
@@ -194,7 +196,7 @@ class RgbPreprocess:
 
 
 class Scaler:
-    """FFmpeg's scaler for one kind of picture, as a filter graph of one filter."""
+    """FFmpeg's scaler for one kind of picture, as a filter graph of one filter. Thread: the one that made it."""
 
     def __init__(self, picture: Picture, geometry: Geometry, kernel: str) -> None:
         self._geometry = g = geometry
@@ -229,7 +231,7 @@ class Scaler:
 
 
 def _siting(start: int) -> int:
-    """Where the first chroma sample of a window lies, in 256ths of a luma sample: in the middle of the two that share it."""
+    """The position of a window's first chroma sample, in 256ths of a luma sample: in the middle of the two that share it."""
     return -128 if start % 2 else 128
 
 
@@ -291,7 +293,7 @@ def _short_side(w: int, h: int, spec: InputSpec) -> tuple[int, int]:
 
 
 def _stored(size: tuple[int, int], rotation: int, mirrored: bool, x: Axis, y: Axis) -> tuple[Axis, Axis]:
-    """Undo the turn: the axes of the upright picture in terms of the stored planes."""
+    """Undo the turn: the axes of the upright picture as axes of the stored planes."""
     w, h = size
     if mirrored:
         x = x.reversed(w)

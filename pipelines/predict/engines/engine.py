@@ -71,7 +71,7 @@ class Engine(Protocol):
 
 
 class HostEngine:
-    """Defaults for an engine whose slots lie in host memory: a base class for the members that most engines share."""
+    """Base class of an engine with slots in host memory: defaults for the members that most engines share."""
 
     device = "cpu"
     outputs: tuple[OutputSpec, ...] = ()

@@ -1,4 +1,4 @@
-"""The torch engine of a model that is known by its name only: light enough to be handed to another process, unopened."""
+"""The torch engine of a model by its name: small enough to be sent to another process before it is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.tasks.task import Rows
 
 
 class NamedTorchEngine(HostEngine):
-    """A `TorchEngine` whose network is loaded when it is opened, where it is opened."""
+    """A `TorchEngine` that loads its network in `open`, in the process that opens it."""
 
     name = "torch"
 

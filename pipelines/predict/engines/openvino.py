@@ -1,7 +1,7 @@
-"""OpenVINO on the CPU: the fastest faithful engine where there is no GPU.
+"""OpenVINO on the CPU: the fastest faithful engine of a machine without a GPU.
 
-The model takes uint8 NCHW RGB and normalises inside, so that a slot is a quarter of the size and the first layer reads
-each pixel once. Input is shared memory: nothing is copied on the way in.
+The model takes uint8 NCHW RGB and normalises inside: a slot has a quarter of the size, and the first layer reads each pixel
+once. The input is shared memory and is not copied.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.tasks.task import OutputSpec, Rows
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""The sizes that are run. The first use of each costs 20 to 400 ms here, all of 1..32 cost 12 s: too long to warm, too
-long to meet later. A batch in between is padded up, by a third at most."""
+"""The sizes that the engine runs. The first use of each costs 20 to 400 ms, all of 1..32 cost 12 s: too long for the warm-up,
+and too long for a frame. A batch in between is padded, by a third at most."""
 
 
 HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
-"""What is not integer in an int8 model is computed exactly: of the default model nothing is that takes time (4.0 ms a frame so,
-4.2 in bf16)."""
+"""OpenVINO's precision by ours. The layers of an int8 model that are not integer are computed exactly: in the default model
+none of them takes time (4.0 ms a frame; 4.2 in bf16)."""
 
 
 class OpenVinoSlot(Slot):
@@ -45,8 +45,8 @@ class OpenVinoEngine(HostEngine):
     def __init__(
         self, model: Path, precision: str, threads: int, cache: Path | None, batch: int | None = None, parallel: int = 1
     ) -> None:
-        """cache: a folder for compiled models. batch: the only size that the model takes. parallel: batches that run at once,
-        each on its share of the threads."""
+        """cache: a folder for compiled models. batch: the only size that the model takes; None: any. parallel: batches that run
+        side by side, each on its share of the threads."""
         self.precision = precision
         self.sizes = SIZES if batch is None else (batch,)
         self._path = model
@@ -63,17 +63,17 @@ class OpenVinoEngine(HostEngine):
             core.set_property({"CACHE_DIR": str(self._cache)})
         with _alone(self._cache):
             self._compiled = core.compile_model(str(self._path), "CPU", self._properties())
-        # A padded batch must fit too: slots are as large as the size that the largest batch is padded to.
+        # A padded batch must fit: a slot has the rows of the largest batch after padding.
         rows = padded(self.sizes, max_batch)
         shape = [d.get_length() for d in list(self._compiled.input(0).partial_shape)[1:]]
         self.outputs = tuple(_spec(output) for output in self._compiled.outputs)
         return [OpenVinoSlot(np.zeros((rows, *shape), np.uint8), self._compiled.create_infer_request()) for _ in range(slots)]
 
     def _properties(self) -> dict[str, Any]:
-        # With one stream over all threads a batch ends as early as it can. Threads of a stream wait for each other after
-        # every layer, and for the one that a decoder has pushed aside: where one thread is fast enough for a batch, streams
-        # of one thread each do more. Without pinning, for decoders and encoders share these cores. The precision is always
-        # stated: OpenVINO takes bf16 by itself where the CPU has it.
+        # One stream over all threads ends a batch as early as possible. The threads of a stream wait for each other after
+        # every layer, and for a thread that a decoder has displaced: if one thread is fast enough for a batch, streams of one
+        # thread each serve more. Without pinning, because decoders and encoders share these cores. The precision is always
+        # stated: OpenVINO's default is bf16 if the CPU has it.
         return {
             "PERFORMANCE_HINT": "LATENCY" if self.parallel == 1 else "THROUGHPUT",
             "NUM_STREAMS": self.parallel,
@@ -104,8 +104,8 @@ def _spec(output: Any) -> OutputSpec:
 
 @contextmanager
 def _alone(folder: Path | None) -> Iterator[None]:
-    """One process at a time: workers that start together would each compile, and might read what another is still writing.
-    Where nothing can be written nothing is cached either."""
+    """Hold the folder's lock: workers that start together would each compile, and might read an unfinished file of another.
+    Without a lock if the folder cannot be written: then nothing is cached either."""
     with ExitStack() as stack:
         if folder is not None:
             with suppress(OSError):

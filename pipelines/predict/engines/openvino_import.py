@@ -1,4 +1,4 @@
-"""OpenVINO without its telemetry: nothing phones home."""
+"""OpenVINO without its telemetry: nothing is reported over the network."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 
 def import_openvino() -> Any:
-    """The module `openvino`, whose converter reports its use over the network unless it finds no way to.
-
-    It falls back to a stub of its own where the package openvino_telemetry is missing, so to it the package is missing.
-    """
+    """The module `openvino`. Its converter reports its use through the package openvino_telemetry, and falls back to a stub
+    if that package is missing: it is hidden from it."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 

@@ -1,9 +1,8 @@
 """PyTorch, on the CPU and on CUDA, with one code: copies and kernels are work enqueued on streams, ordered by events.
 
 On CUDA two streams of the predictor's own carry them, so that the copy of one batch runs beside the kernels of another;
-pinned host memory makes the copies asynchronous. On the CPU there is nothing asynchronous to use: a host stream keeps its
-work until somebody waits for it, and so the completion thread, and no other, calls torch (several threads that call it
-would each build an OpenMP team).
+pinned host memory makes the copies asynchronous. The CPU offers nothing asynchronous: a host stream keeps its work until a
+thread waits for it, so that only the completion thread calls torch (each calling thread would build its own OpenMP team).
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ class Event(Protocol):
     """A point in a stream's work."""
 
     def synchronize(self) -> None:
-        """Wait until all work before the point is done. Raises what that work raised."""
+        """Wait until all work before the point is done. An error of that work is raised here."""
 
 
 class Stream(Protocol):
     """An ordered queue of work on a device. Enqueued by one thread."""
 
     def run(self, work: Callable[[], object]) -> None:
-        """Enqueue; on CUDA the kernels and copies that `work` launches."""
+        """Enqueue `work`; on CUDA: the kernels and copies that it launches."""
 
     def wait(self, event: Any) -> None:
-        """Work that is enqueued from now on begins after `event`."""
+        """Let all later work begin after `event`."""
 
     def record(self) -> Event:
-        """The point after all that is enqueued."""
+        """The point after all enqueued work."""
 
 
 class Device(Protocol):
-    """Where tensors live and streams run."""
+    """The place of tensors and streams."""
 
     torch_device: torch.device
 
     def stream(self) -> Stream: ...
 
     def pinned(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-        """Host memory from which the device copies without waiting."""
+        """Host memory that the device copies asynchronously."""
 
 
 class CudaStream:
-    """A CUDA stream. Everything that `run` launches goes to it and to no other."""
+    """A CUDA stream. All kernels and copies of `run` go to it."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
@@ -84,7 +83,7 @@ class CudaDevice:
 
 
 class HostEvent:
-    """The point in a host stream up to which `synchronize` does the work, in the calling thread."""
+    """A point in a host stream. `synchronize` does the work up to it, in the calling thread."""
 
     def __init__(self, stream: HostStream, upto: int) -> None:
         self._stream = stream
@@ -95,7 +94,7 @@ class HostEvent:
 
 
 class HostStream:
-    """Work that is done when somebody waits for it. Enqueued by one thread, done by one other."""
+    """Work that a waiting thread does. One thread enqueues it, one other does it."""
 
     def __init__(self) -> None:
         self._work: deque[Callable[[], object]] = deque()
@@ -131,7 +130,7 @@ class HostDevice:
 
 
 class TorchSlot(Slot):
-    """Host and device buffers of one batch, and the event after which its logits lie on the host."""
+    """Host and device buffers of one batch, and the event after which its outputs lie on the host."""
 
     def __init__(self, device: Device, max_batch: int, shape: tuple[int, ...], outputs: Sequence[torch.Tensor]) -> None:
         """outputs: of the model for any batch."""
@@ -174,7 +173,7 @@ class TorchEngine(HostEngine):
         made = [TorchSlot(self._device, rows, self._shape, outputs) for _ in range(slots)]
         self.outputs = tuple(OutputSpec(tuple(h.shape[1:]), h.numpy().dtype) for h in made[0].host_out)
         if there.type == "cuda":
-            # All of this ran on the default stream, for which the engine's own streams do not wait.
+            # All of this ran on the default stream; the engine's own streams do not wait for it.
             torch.cuda.synchronize(there)
         return made
 

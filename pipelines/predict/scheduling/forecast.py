@@ -1,4 +1,4 @@
-"""When the device should have ended what it was given."""
+"""Forecast: the expected end of the batches that the device was given."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from pipelines.predict.scheduling.profile import Profile
 
 @dataclass(slots=True)
 class _Running:
-    """A batch of n. `begins_s`: when the device began with it, or will; None while it waits for one before it."""
+    """A batch of n rows. begins_s: the time at which the device began or will begin with it; None while it waits for another
+    batch."""
 
     n: int
     begins_s: float | None
 
 
 class Forecast:
-    """Batches that are staged or running, and when they should end. Guarded by the scheduler's lock.
+    """The staged and running batches with their expected ends. Guarded by the scheduler's lock.
 
-    The device computes `parallel` of them side by side; what is staged beyond that begins when the oldest ends.
+    The device computes `parallel` batches side by side; a further staged one begins when the oldest ends.
     """
 
     def __init__(self, profile: Profile, parallel: int = 1) -> None:
         self.last = 1
-        """Frames of the batch that was taken last."""
+        """Rows of the last taken batch."""
         self.stage_s = 0.0
-        """Measured time of putting one frame into a slot."""
+        """Measured seconds of staging one row."""
         self._profile = profile
         self.parallel = parallel
         self._batches: list[_Running] = []
@@ -33,48 +34,48 @@ class Forecast:
 
     @property
     def running(self) -> int:
-        """Batches that are staged or running."""
+        """Staged and running batches."""
         return len(self._batches)
 
     @property
     def busy(self) -> bool:
-        """Whether a further batch would wait for one that runs."""
+        """Whether a further batch would wait for a running one."""
         return len(self._batches) >= self.parallel
 
     @property
     def free_s(self) -> float:
-        """When the device should be able to begin with a further batch."""
+        """The time at which the device should be able to begin with a further batch."""
         return self._free_s[0]
 
     def end_s(self, now: float, n: int, takes_s: float) -> float:
-        """When a batch of n would end that is staged from now on and takes the device so long."""
+        """The end of a batch of n rows that is staged from now on and takes the device `takes_s`."""
         return max(now + n * self.stage_s, self.free_s) + takes_s
 
     def overdue_s(self, now: float) -> float:
-        """For how long what runs should have ended. It may take as long again: it is slow in a way that nobody has measured."""
+        """Seconds since the expected end of the running batches. They may take as long again: the cause is not in the profile."""
         return max(now - self.free_s, 0.0) if self.busy else 0.0
 
     def taken(self, now: float, n: int) -> None:
-        """A batch of n goes to the device."""
+        """A batch of n rows goes to the device."""
         self._batches.append(_Running(n, None if self.busy else now + n * self.stage_s))
         self.last = n
-        self._look(now)
+        self._update(now)
 
     def staged(self, n: int, seconds: float) -> None:
-        """Putting a batch of n into its slot took so long."""
-        # An eighth, as with the streams' periods: it is there after a second and follows within one.
+        """Staging a batch of n rows took this many seconds."""
+        # An eighth, as with the streams' periods: it is known after a second and follows a change within one.
         self.stage_s += (seconds / n - self.stage_s) / 8
 
     def done(self, now: float, *, newest: bool = False) -> None:
-        """The oldest batch has left the device; newest: the last one did not get there."""
+        """The oldest batch has left the device; newest: the last one did not reach it."""
         self._batches.pop(-1 if newest else 0)
-        # What was staged begins now, not when it should have: else every slow batch would move all later forecasts.
+        # A staged batch begins now, not at its expected time: otherwise every slow batch would move all later forecasts.
         if self.busy and not newest:
             self._batches[self.parallel - 1].begins_s = now
-        self._look(now)
+        self._update(now)
 
-    def _look(self, now: float) -> None:
-        """When each of the places that batches run in will be free, the first one first."""
+    def _update(self, now: float) -> None:
+        """Compute the time at which each place for a running batch will be free, the earliest first."""
         free_s = [float("-inf")] * self.parallel
         for batch in self._batches:
             begins_s = free_s[0] if batch.begins_s is None else batch.begins_s

@@ -1,8 +1,8 @@
-"""The measured time l(b) of a batch of b frames: what every decision of the scheduler rests on.
+"""Profile: the measured time l(b) of a batch of b rows, the base of every decision of the scheduler.
 
 It is measured once on the warm, idle engine, then follows the running system: decoders and encoders share the cores,
-so a table from an idle machine is wrong as soon as they work. What is followed is one ratio, measured over expected,
-of the last batches of any size: few sizes occur often enough to keep statistics of their own.
+so a table from an idle machine is wrong as soon as they work. One ratio is followed, measured over expected time of the
+last batches of any size: few sizes occur often enough to keep statistics of their own.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 MEMORY_S = 2.0
-"""How long a batch's ratio is remembered. By time, not by number: after a slow moment (another program, a process that was
-stopped) nearly every frame is dropped as too late, and 64 batches of what is left would take half a minute."""
+"""Memory of a batch's ratio. By time, not by number: after a slow moment (another program, a stopped process) nearly every
+frame is dropped as too late, and 64 batches of the few others would take half a minute."""
 WINDOW = 512
-"""Batches whose ratio is remembered at most."""
+"""Ratios in memory at most."""
 ENOUGH = 8
-"""Ratios that are needed before they replace the idle table. Fewer say that nearly nothing is run: the table is tried again."""
+"""Least number of ratios that replace the idle table. With fewer, the idle table is tried again."""
 HANDLING_S = 0.002
-"""CPU time that a batch costs beside the engine: a round of slots, locks and threads that wake. Measured with files on 2 cores,
-where a frame cost 7.8 ms in batches of 8 and 8.6 ms in batches of 2."""
+"""CPU time of a batch outside the engine: slots, locks and waking threads. Measured with files on 2 cores: a frame cost 7.8 ms
+in batches of 8 and 8.6 ms in batches of 2."""
 GOOD_ENOUGH = 1.03
-"""A batch is as good as the best if a frame costs at most this much more in it: smaller batches wait and hold less."""
+"""A batch is as good as the best one if a row costs at most this many times as much: smaller batches wait less and hold less
+memory."""
 MEASURE_S = 0.15
 RUNS = 15
-"""Time that is spent on measuring one size, and how often it is run at most."""
+"""Time to measure one size, and its runs at most."""
 
 
 LEAST_S = 1e-6
-"""No batch takes less, also of a probe that takes no time: rates are computed from these times."""
+"""Lower limit of a batch's time, for a probe that takes no time: rates are computed from these times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class Timing:
 
 
 class Profile:
-    """l(b) for every b up to `max_batch`. Written by the completion thread, read by the predictor's thread.
+    """l(b) in seconds for every b up to `max_batch`. Written by the completion thread, read by the predictor's thread.
 
-    `pads`: the engine runs only the sizes in `table`, a batch in between costs as much as the next size up; else
-    times between are interpolated. Beyond the largest measured size the last slope goes on.
+    pads: the engine runs only the sizes in `table`, and a batch in between costs as much as the next larger size; otherwise
+    times between two sizes are interpolated. Beyond the largest measured size the last slope goes on.
     """
 
     def __init__(self, table: Mapping[int, Timing], max_batch: int, *, pads: bool = False) -> None:
@@ -59,7 +60,7 @@ class Profile:
         self._p99 = [max(_at(self.table, b, "p99_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
         self._ratios: deque[tuple[float, float]] = deque()
         self._ranked: list[float] = []
-        """The same, in order: to sort them anew for each batch took 0.1 ms of a thread that hands out answers."""
+        """The ratios in order: sorting them for each batch took 0.1 ms of the completion thread."""
         self._ratio_median: float | None = None
         self._ratio_p99: float | None = None
 
@@ -73,7 +74,7 @@ class Profile:
         return self._taken(self._median, b) * ratio if ratio else self._taken(self._p99, b)
 
     def alone(self, b: int) -> float:
-        """Seconds that a batch of b takes on the idle machine, whatever the last batches took."""
+        """Seconds of a batch of b on the idle machine, without the last batches."""
         return self._taken(self._median, b)
 
     def _taken(self, seconds: Sequence[float], b: int) -> float:
@@ -84,11 +85,11 @@ class Profile:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long as alone batches take now: what they lose to others that want the same cores."""
+        """Time of a batch now over its time on the idle machine: above 1 if other threads want the same cores."""
         return self._ratio_median or 1.0
 
     def observe(self, b: int, seconds: float, now_s: float) -> None:
-        """A batch of b that ended now took so long on the running system."""
+        """Count a batch of b rows that ended at `now_s` after `seconds`."""
         ratio, ranked = seconds / self._median[b - 1], self._ranked
         self._ratios.append((now_s, ratio))
         bisect.insort(ranked, ratio)
@@ -102,12 +103,12 @@ class Profile:
 
     @property
     def best_batch(self) -> int:
-        """For whom nobody waits: a frame costs hardly more in it than in the cheapest."""
+        """The batch size of files: a row costs hardly more in it than in the cheapest size."""
         return self.good_batch(GOOD_ENOUGH)
 
     def good_batch(self, within: float) -> int:
-        """The smallest measured size in which a frame, with its share of handling, costs at most so many times as much as in
-        the cheapest."""
+        """The smallest measured size in which a row, with its share of handling, costs at most `within` times as much as in
+        the cheapest size."""
         cost = {b: (self._median[b - 1] + HANDLING_S) / b for b in self.table if b <= self.max_batch}
         least = min(cost.values())
         return next(b for b in cost if cost[b] <= within * least)
@@ -151,10 +152,10 @@ def measure(
 ) -> Profile:
     """Warm the engine at every size in `warm`, then measure.
 
-    `run(b)` runs one batch and returns its seconds. The sizes are measured in turn, so that a slow moment of the machine meets
-    all of them: what rests on the profile is above all its shape. When half of `limit_s` is used up, larger sizes are neither
-    warmed nor measured and their time is extrapolated. `known` (an earlier start's figures) replaces measuring where a check
-    at the smallest size agrees with it within a quarter. `keep_on` is asked before each run: False ends early.
+    run: runs one batch of b and returns its seconds. The sizes are measured in turn, so that a slow moment of the machine
+    meets all of them: decisions depend above all on the shape of the profile. After half of `limit_s`, larger sizes are
+    neither warmed nor measured, and their time is extrapolated. known: figures of an earlier start; they replace the
+    measurement if a check at the smallest size agrees within a quarter. keep_on: asked before each run; False ends early.
     """
     spent, first_s = 0.0, math.inf
     warmed: list[int] = []

@@ -9,7 +9,7 @@ Measured, not believed: every decision compares deadlines with the profile's l(b
 - file: nothing is lost. `submit` blocks while the stream has enough on its way; batches are filled to the size with
   the best throughput; live frames go first, and beside them file batches stay so short that no camera's frame is late.
 - requests: first deadline first, none replaces another. A request is refused at once if too many wait or it would be late; a
-  request whose deadline passes while it waits, or that was cancelled, is not computed.
+  request that becomes late while it waits, or that was cancelled, is not computed.
 
 The decisions are in `Policy` and `RequestPolicy`, plain functions of the time; here are the locks and the waiting. The
 clock is a parameter: every decision is tested without waiting.

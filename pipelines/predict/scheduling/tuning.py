@@ -13,19 +13,21 @@ class Tuning:
 
     lane_ahead: int = 2
     """Results that a live stream's lane may have before it. With more, a frame would only age in the lane; in the scheduler a
-    newer frame can still replace it."""
+    newer frame can still replace it. With 1, 48 streams on a simulated device of 8 + 0.5 b ms fall from a goodput of 0.956 to
+    0.853; 3 changes nothing."""
     blind_s: float = 0.5
     """A live stream that has shown nothing for this long is shown a late frame."""
     after_s: float = 0.005
     """Assumed time of render and sinks until a stream has shown frames."""
     service_decay: float = 0.98
-    """Decay of a stream's service count per batch (exponential, about 50 batches); the least served stream goes first. The
-    time of the last service alone gives a stream whose phase suits the batches twice the share of another for ever: 96
-    streams on a device for 53 reach a Jain's index of 0.94; with the decay 1.00."""
+    """Decay of a stream's service count per batch (exponential, about 50 batches); the least served stream goes first. If
+    only the time of the last service counts, a stream with a lucky phase gets twice the share of another for ever: 96 streams
+    on a device for 53 reach a Jain's index of 0.94; with the decay 1.00."""
     wake_s: float = 0.001
     """Worst delay of a thread that sleeps until a time, with fifty others that want the interpreter."""
     grace_s: float = 0.002
-    """Delay of an expected arrival before it is given up."""
+    """Delay of an expected arrival before it is given up. Three simulated cameras with 2 ms of jitter on 8 + 0.5 b ms:
+    p99 14 ms; 21 ms without."""
     contended: float = 1.25
     """Batches that take this many times as long as alone show that decoders want the cores of the engine. Then the device is
     not the scarce part, and a frame waits up to `linger` of the budget for a second one."""
@@ -34,7 +36,8 @@ class Tuning:
     goodput 0.97, 0.95 without; with a quarter of the budget 0.95."""
     bold_gain: float = 1.02
     """Frames are given up for a larger batch only if it serves this many times as many per second. If time is a line through
-    0, no batch does."""
+    0, no batch does. Simulated: 96 streams on a device of 8 + 0.5 b ms reach a goodput of 0.477, without larger batches 0.329;
+    with a larger batch in every case 4 streams on 0.3 + 9.7 b ms fall from 0.960 to 0.883."""
 
     # Files.
 

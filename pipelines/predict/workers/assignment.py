@@ -1,7 +1,7 @@
-"""Which worker of a pool a camera stays with, and who else must know of an open stream.
+"""Assignment: the worker of each camera, and the open streams that each worker must know.
 
-A camera stays with one worker, for its mailbox is one: the newest frame wins. All workers know of a file, whose frames
-are shared out one by one.
+A camera stays with one worker, because its mailbox is one: the newest frame wins. All workers know every file, since its
+frames are shared out one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.predict.workers.worker import Worker
 
 @dataclass(slots=True, eq=False)
 class AssignedStream:
-    """A stream that is open. `worker`: the camera's."""
+    """An open stream. worker: of a camera; None for a file, or if no worker is ready."""
 
     live: bool
     budget_s: float | None = None
@@ -32,11 +32,11 @@ class Assignment:
         self._streams: dict[str, AssignedStream] = {}
 
     def ready(self) -> list[AsyncBatchPredictor]:
-        """The predictors that take work. May be asked without the lock, for a look."""
+        """The predictors that take work. Without the lock the answer may be old."""
         return [w.predictor for w in self._workers if w.state == "ready" and w.predictor is not None]
 
     def cameras(self, worker: Worker) -> int:
-        """How many stay with this worker."""
+        """The number of cameras of this worker."""
         return sum(s.worker is worker for s in self._streams.values())
 
     def live(self, stream: str) -> bool:
@@ -44,7 +44,7 @@ class Assignment:
         return self._streams[stream].live
 
     def of(self, stream: str) -> list[AsyncBatchPredictor]:
-        """The predictors that take the stream's frames; none, where no worker is ready."""
+        """The predictors that take the stream's frames; none if no worker is ready."""
         found = self._streams.get(stream)
         if found is None or not found.live:
             return self.ready()
@@ -60,7 +60,7 @@ class Assignment:
         del self._streams[stream]
 
     def _introduce(self, name: str, stream: AssignedStream) -> None:
-        """A camera without a worker gets the one with the fewest, a file all."""
+        """Announce a camera to the worker with the fewest cameras, a file to all."""
         ready = [w for w in self._workers if w.state == "ready"]
         if stream.live and ready:
             stream.worker = min(ready, key=self.cameras)
@@ -74,7 +74,7 @@ class Assignment:
             predictor.open_requests(name, capacity=self.requests[name])
 
     def joined(self, worker: Worker) -> None:
-        """A worker is ready: it gets its share of what is open."""
+        """A worker is ready: it gets its share of the open streams."""
         predictor = worker.predictor
         assert predictor is not None
         for name, capacity in self.requests.items():
@@ -87,7 +87,7 @@ class Assignment:
         self._take_cameras(worker, predictor)
 
     def _take_cameras(self, worker: Worker, predictor: AsyncBatchPredictor) -> None:
-        """From those that have two more."""
+        """Move cameras from the workers that have at least two more."""
         while True:
             fullest = max((w for w in self._workers if w.state == "ready"), key=self.cameras)
             if self.cameras(fullest) < self.cameras(worker) + 2 or fullest.predictor is None:

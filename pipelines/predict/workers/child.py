@@ -1,8 +1,8 @@
-"""What runs in a worker's process: one engine, its batches in order, until the pipe ends.
+"""The program of a worker's process: one engine, its batches in order, until the pipe ends.
 
 Two threads, as in the predictor: the main one takes slots from the pipe and starts the engine, `complete` waits for it and
-sends the answers. The worker ends with its predictor's process, whatever becomes of that, and leaves Ctrl-C and SIGTERM to
-it: what is in flight is to be answered.
+sends the answers. The worker ends with its predictor's process, also if that is killed, and leaves Ctrl-C and SIGTERM to it:
+batches in flight are still answered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answers of a slot lie in the shared block. `memory_mb`: of the device (see `Engine`)."""
+    """The outputs of a slot lie in the shared block. memory_mb: of the device (see `Engine`)."""
 
     slot: int
     memory_mb: float | None
@@ -43,7 +43,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The engine raised: pickled, and in words for the case that it cannot be read."""
+    """An error of the engine: pickled (empty if that fails), and in words."""
 
     error: bytes
     text: str
@@ -51,7 +51,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A batch, or why it could not be started."""
+    """A started batch of n rows. error: the reason if the start failed."""
 
     slot: int
     n: int
@@ -59,10 +59,10 @@ class _Started:
 
 
 def main(pipe: int, memory: int, parent: int) -> None:
-    """The process's whole life. `pipe`, `memory`: descriptors; `parent`: whose death is its own."""
+    """Run the process. pipe, memory: descriptors. parent: the process id of the predictor's process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # A worker that is stopped, or deep in a library, sees no end of a pipe.
+    # A stopped worker, or one inside a library call, does not see the end of a pipe.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
@@ -70,7 +70,7 @@ def main(pipe: int, memory: int, parent: int) -> None:
         try:
             _serve(ours, memory)
         except (EOFError, OSError):
-            return  # the predictor has closed the pipe, or is gone
+            return  # the predictor has closed the pipe, or its process has ended
 
 
 def _serve(pipe: Connection, memory: int) -> None:
@@ -99,7 +99,7 @@ def _serve(pipe: Connection, memory: int) -> None:
 
 
 def _start(engine: Engine, slot: Any, rows: Any, n: int) -> BaseException | None:
-    """Copied: an engine's own slot may be pinned or padded. 0.1 ms for 16 pictures of 224x224."""
+    """Copy the rows and start: an engine's own slot may be pinned or padded. 0.1 ms for 16 pictures of 224x224."""
     slot.input[:n] = rows[:n]
     try:
         engine.start(slot, n)
@@ -111,7 +111,7 @@ def _start(engine: Engine, slot: Any, rows: Any, n: int) -> BaseException | None
 def _complete(
     pipe: Connection, engine: Engine, slots: Any, block: shared_slots.SharedSlots, started: Channel[_Started]
 ) -> None:
-    """Thread complete: every started batch in order."""
+    """Answer every started batch in order. Thread: complete."""
     gone = False
     for batch in started:
         try:
@@ -127,7 +127,7 @@ def _complete(
             if not gone:
                 pipe.send(answer)
         except OSError:
-            gone = True  # the main thread sees it, too, and ends both
+            gone = True  # the main thread sees it, too, and ends both threads
 
 
 def _failed(error: BaseException) -> Failed:

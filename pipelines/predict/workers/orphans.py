@@ -44,7 +44,7 @@ class Orphans:
         return [(w.entry, w.error) for w in waiting]
 
     def expire(self, keep_on: Callable[[], bool]) -> None:
-        """Refuse the entries whose time is over, until `keep_on` returns False. A thread of its own."""
+        """Refuse the entries as their time ends, until `keep_on` returns False. A thread of its own."""
         with self._changed:
             while keep_on():
                 now = self._clock()

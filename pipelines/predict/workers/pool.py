@@ -1,13 +1,13 @@
 """Pool: the predictor's `submit()` in front of several worker processes, each of which owns a device or a share of the cores.
 
-A worker is an engine at the other end of a pipe (`engines/worker.py`) with a predictor of its own here: scheduler, profile
-and preprocessing are the predictor's. Three kinds of work, three ways to a worker:
+A worker is an engine at the other end of a pipe (`worker_engine.py`) with a predictor of its own in this process: the
+predictor has scheduler, profile and preprocessing. Each kind of work has its way to a worker:
 
-- a camera stays with the worker that had the fewest when it was opened, for its mailbox is one: the newest frame wins;
-- a file's frame goes to the worker that has fewest of that file, a request to the one that should answer it first.
+- a camera stays with the worker that had the fewest cameras when it was opened: its mailbox is one, the newest frame wins;
+- a file's frame goes to the worker with the fewest frames of that file, a request to the worker that should answer it first.
 
 Each worker has a thread, `worker:K`, that starts it, waits for its end and starts the next, a few times a minute at most.
-What a lost worker had is run once more on another. A frame with which two workers were lost fails: it may be why.
+The frames of a lost worker run once more on another. A frame that two workers were lost with fails: it may be the cause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipelines.predict.workers.worker_engine import WorkerEngine
 log = logging.getLogger("watchline.pool")
 
 LOSSES = 2
-"""With so many workers lost while they ran a frame, it is given up."""
+"""Workers that may be lost while they run a frame; then it fails."""
 
 Make = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]]
 """An engine for place K, and its predictor; nothing is started yet."""
@@ -44,7 +44,7 @@ Make = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """Workers, and how many of them may be replaced within so many seconds."""
+    """workers: processes. restarts: replacements within `within_s` seconds, at most."""
 
     workers: int
     restarts: int = 5
@@ -52,10 +52,12 @@ class PoolOptions:
 
 
 class Pool:
-    """Used as `with pool:`; entering returns when every worker is warm (raises `Stopped` if it was stopped before), leaving
-    cancels what waits. The methods that lanes and services use mean what they mean of `AsyncBatchPredictor`.
+    """Used as `with pool:`. Entering returns when every worker is warm; leaving cancels the waiting frames. The methods for
+    lanes and services are those of `AsyncBatchPredictor`.
 
-    `error` says why it cannot go on: no worker is left, and none may be started for a while.
+    `error` holds the reason if it cannot go on: no worker is left, and none may be started for a while.
+
+    :raises Stopped: on entering, if it was stopped before.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Pool:
         events: PredictorEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """make, preprocess: each worker's predictor has a preprocessing of its own, this one is for who asks about it."""
+        """preprocess: for questions about boxes; each worker's predictor has one of its own."""
         self.preprocess = preprocess
         self.restarts = 0
         self.warmup_s = 0.0
@@ -76,13 +78,13 @@ class Pool:
         self._clock = clock
         self._crew = Crew(self._abort)
         self._changed = threading.Condition()
-        """Guards all of this. Schedulers' locks are taken within it, never the other way round."""
+        """Guards the pool. Schedulers' locks are taken within it, never the other way round."""
         self._workers = [Worker(k) for k in range(options.workers)]
         self._allowance = Allowance(options.restarts, options.within_s)
         self._routes = Assignment(self._workers)
         self._orphans = Orphans(self._changed, clock)
         self._again_s = float("-inf")
-        """Before, no worker is started."""
+        """Monotonic: no worker is started before."""
         self._entered = False
         self._stopping = False
         self._first: AsyncBatchPredictor | None = None
@@ -111,7 +113,7 @@ class Pool:
         self._crew.__exit__(kind, error, trace)
 
     def stop(self) -> None:
-        """Cancel what waits and end; running batches are finished first. Any thread, any time, also during warm-up."""
+        """Cancel the waiting frames and end; running batches are finished first. Any thread, any time, also during warm-up."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -126,7 +128,7 @@ class Pool:
         if self._crew.error is not None:
             self._events.failed()
 
-    # What it is.
+    # State.
 
     @property
     def ready(self) -> bool:
@@ -134,28 +136,28 @@ class Pool:
         return not self._stopping and all(w.state == "ready" for w in self._workers)
 
     def workers(self) -> list[WorkerFacts]:
-        """Every worker as it is now."""
+        """The present state of every worker."""
         with self._changed:
             return [w.facts() for w in self._workers]
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the pool, or keeps it from working."""
+        """The error that ended the pool, or that keeps it from working."""
         return self._crew.error or self._error
 
     @property
     def engine(self) -> Engine:
-        """One worker's: they are alike, but for their devices."""
+        """The engine of one worker; they differ in their devices only."""
         return self._any.engine
 
     @property
     def profile(self) -> Profile:
-        """One worker's."""
+        """The profile of one worker."""
         return self._any.profile
 
     @property
     def _any(self) -> AsyncBatchPredictor:
-        """The first that is ready, or that was."""
+        """The first predictor that is ready, or was."""
         with self._changed:
             self._first = next(iter(self._routes.ready()), self._first)
             if self._first is None:
@@ -163,10 +165,10 @@ class Pool:
             return self._first
 
     def memory_mb(self) -> float:
-        """Of all workers: of their GPUs, or of their processes."""
+        """Memory of all workers: of their GPUs, or of their processes."""
         return sum(facts.memory_mb or 0.0 for facts in self.workers())
 
-    # What lanes use.
+    # For lanes and services.
 
     def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
         """Announce a stream before its first frame. budget_s: its latency budget; None: that of the options."""
@@ -180,7 +182,7 @@ class Pool:
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that got a prediction or an error from the engine."""
-        for predictor in self._routes.ready():  # who had it knows; a camera may have moved since
+        for predictor in self._routes.ready():  # the others ignore it; a camera may have moved since
             predictor.finish(frame)
 
     def waiting(self, name: str) -> int:
@@ -189,13 +191,13 @@ class Pool:
             return sum(predictor.waiting(name) for predictor in self._routes.of(name))
 
     def end_s(self, name: str, deadline_s: float | None) -> float:
-        """When a request with this deadline should be answered, if it came now; never, where no worker is ready."""
+        """The expected end of a request with this deadline, if it came now; infinite if no worker is ready."""
         with self._changed:
             return min((predictor.end_s(name, deadline_s) for predictor in self._routes.ready()), default=math.inf)
 
     @property
     def retry_s(self) -> float:
-        """When to come back where no worker is ready: in a moment, or when the next may be started."""
+        """Seconds after which a refused caller may come back: a second, or until the next worker may be started."""
         return max(self._again_s - self._clock(), 0.0) + RETRY_S
 
     def open_requests(self, name: str, *, capacity: int) -> None:
@@ -206,7 +208,7 @@ class Pool:
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
         """Hand in a frame, or a request with its deadline. See `AsyncBatchPredictor.submit`.
 
-        :raises Refused: if a request cannot be taken, also where no worker is ready.
+        :raises Refused: if a request cannot be taken, or no worker is ready.
         """
         if frame.stream in self._routes.requests:
             return self._submit_request(frame, deadline_s)
@@ -239,7 +241,8 @@ class Pool:
         raise refused or Refused(self.retry_s, "no_worker")
 
     def _predictor_for(self, frame: Frame) -> AsyncBatchPredictor | None:
-        """Whose frame it is. A file waits where none is ready; None: it is nobody's, or the pool stops."""
+        """The predictor for this frame. Blocks for a file until a worker is ready; None if no worker serves the stream, or the
+        pool is stopping."""
         with self._changed:
             if not self._routes.live(frame.stream):
                 self._changed.wait_for(lambda: self._stopping or self._routes.ready())
@@ -249,7 +252,8 @@ class Pool:
     # Threads worker:K.
 
     def _keep(self, worker: Worker) -> None:
-        """Start it, again and again. An error of another kind, at the first start or while it runs, ends the pool."""
+        """Start the worker, again and again. An error of another kind than its loss, at the first start or while it runs, ends
+        the pool."""
         begun = False
         while self._begin(worker):
             assert worker.predictor is not None
@@ -285,11 +289,11 @@ class Pool:
 
     def _batch(self, worker: Worker, size: int, seconds: float) -> None:
         worker.use.add(seconds)
-        # The pool's own use is that of all devices together.
+        # The listener gets the share of all devices together.
         self._events.batch(size, seconds / len(self._workers))
 
     def _join(self, worker: Worker) -> None:
-        """It is warm: it gets its share of what is open, and what nobody could run."""
+        """The worker is warm: assign streams to it, and requeue the orphans."""
         with self._changed:
             predictor = worker.is_ready()
             self._first = self._first or predictor
@@ -301,7 +305,7 @@ class Pool:
             self._requeue(entry, error)
 
     def _leave(self, worker: Worker) -> None:
-        """It is gone: its cameras go to the others. Any thread, more than once."""
+        """The worker is gone: its cameras go to the others. Any thread, more than once."""
         with self._changed:
             if worker.state == "dead":
                 return
@@ -310,7 +314,7 @@ class Pool:
             self._changed.notify_all()
 
     def _orphaned(self, worker: Worker, entries: Sequence[Entry], error: EngineLost) -> None:
-        """A worker was lost with these frames. Thread: one of its predictor's."""
+        """These frames were evicted from a lost worker. Thread: one of its predictor's."""
         self._leave(worker)
         for entry in entries:
             if entry.losses < LOSSES:
@@ -319,10 +323,9 @@ class Pool:
                 entry.fail(error)
 
     def _requeue(self, entry: Entry, error: EngineLost) -> None:
-        """Run it on another worker. If none is ready it waits for one: a file's frame as long as it takes, since a file loses
-        none; a camera's not at all, for it would be old by then."""
+        """Run it on another worker. If none is ready it waits for one, as long as its queue's patience."""
         with self._changed:
-            if not self._stopping and any(predictor.requeue(entry) for predictor in self._heirs(entry)):
+            if not self._stopping and any(predictor.requeue(entry) for predictor in self._candidates(entry)):
                 return
             if not self._stopping and entry.stream.patience_s > 0:
                 self._orphans.add(entry, error)
@@ -332,17 +335,17 @@ class Pool:
         else:
             entry.drop("overload")
 
-    def _heirs(self, entry: Entry) -> list[AsyncBatchPredictor]:
-        """Who may run it, the best first. With the lock held."""
+    def _candidates(self, entry: Entry) -> list[AsyncBatchPredictor]:
+        """The predictors that may run it, the best first. With the lock held."""
         name = entry.frame.stream
         if name in self._routes.requests:
             return sorted(self._routes.ready(), key=lambda p: p.end_s(name, entry.deadline_s))
         return self._routes.of(name)
 
     def _wait_to_restart(self, worker: Worker, reason: str) -> bool:
-        """Until another may be started; False: the pool stops.
+        """Wait until another may be started; False: the pool stops.
 
-        :raises EngineLost: if that is too late for a pool that has not begun.
+        :raises EngineLost: if too many workers were lost before the pool was entered.
         """
         with self._changed:
             if self._stopping:

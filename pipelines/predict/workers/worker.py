@@ -1,4 +1,4 @@
-"""One worker of a pool, as the pool sees it; and how many may be replaced."""
+"""The state of one worker of a pool, and the limit of replacements."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pipelines.predict.workers.worker_engine import WorkerEngine
 State = Literal["starting", "ready", "dead"]
 HANG_S = 2.0
 HANG_TIMES = 5
-"""A worker that holds a batch five times as long as 99 of 100 have taken lately, and two seconds at least, is taken for hung.
-Its requests are to be answered by another before the usual 5 s are over: 10 times was 5.1 s for batches of 16 on one thread."""
+"""A worker counts as hung if a batch takes HANG_TIMES its 99th percentile, and HANG_S at least. Another worker answers its
+requests before the usual limit of 5 s: 10 times was 5.1 s for batches of 16 on one thread."""
 USE_S = 10.0
-"""Over how long a device's use is told."""
+"""Time over which the use of a device is averaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """A worker as it is now. `restarts`: how often it was replaced; `memory_mb`: of its GPU, or of its process; `use`: share
-    of the last seconds in which its device was busy, 0-1."""
+    """The present state of a worker. restarts: replacements so far. memory_mb: of its GPU, or of its process. use: share of
+    the last USE_S seconds in which its device was busy, 0-1."""
 
     index: int
     pid: int | None
@@ -36,7 +36,7 @@ class WorkerFacts:
 
 
 class Use:
-    """How busy a device is. Any thread."""
+    """The busy share of a device. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,13 +45,13 @@ class Use:
         self._since_s = clock()
 
     def add(self, seconds: float) -> None:
-        """It was busy for so long until now."""
+        """Count `seconds` of work that ended now."""
         with self._lock:
             self._busy.append((self._clock(), seconds))
             self._forget()
 
     def share(self) -> float:
-        """Of the last USE_S, or since it began if that is less."""
+        """The busy share of the last USE_S seconds, or since the start if that is less."""
         with self._lock:
             self._forget()
             span_s = min(self._clock() - self._since_s, USE_S)
@@ -63,7 +63,7 @@ class Use:
 
 
 class Worker:
-    """One place of the pool, filled by one predictor after the other. Guarded by the pool's lock."""
+    """One place of the pool; one process after the other fills it. Guarded by the pool's lock."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -78,7 +78,7 @@ class Worker:
         self.engine, self.predictor, self.state, self.use = engine, predictor, "starting", Use()
 
     def is_ready(self) -> AsyncBatchPredictor:
-        """It is warm: from now on a batch may not take longer than its profile knows by far."""
+        """The process is warm: from now on the limit of a batch follows from its profile."""
         predictor, engine = self.predictor, self.engine
         assert predictor is not None
         assert engine is not None
@@ -87,7 +87,7 @@ class Worker:
         return predictor
 
     def stop(self) -> None:
-        """End soon; one that is still loading is killed."""
+        """End soon; a process that still loads its model is killed."""
         if self.predictor is not None:
             self.predictor.stop()
         if self.engine is not None and self.state == "starting":
@@ -107,7 +107,7 @@ class Worker:
 
 
 class Allowance:
-    """At most so many restarts within so many seconds."""
+    """At most `count` restarts within `within_s` seconds."""
 
     def __init__(self, count: int, within_s: float) -> None:
         self.count = count
@@ -115,7 +115,7 @@ class Allowance:
         self._times_s: deque[float] = deque()
 
     def take(self, now: float) -> float:
-        """Count one more restart; or, if that is too many, how long until it is not."""
+        """Count a restart and return 0.0; or, if it is one too many, the seconds until it is allowed."""
         while self._times_s and self._times_s[0] <= now - self.within_s:
             self._times_s.popleft()
         if len(self._times_s) >= self.count:

@@ -1,8 +1,8 @@
 """An engine at the other end of a pipe, in a process of its own.
 
-The process is a fresh interpreter, never a fork, and no start method is set anywhere: whatever the caller's main module is
-or has touched (CUDA, threads), the worker knows nothing of it. Model inputs and answers lie in memory that both map
-(`shared_slots.py`); through the pipe go only numbers of slots. The pipe's end is how each side learns that the other is gone.
+The process is a fresh interpreter, never a fork, and no start method is set: the worker is independent of the caller's main
+module and of its state (CUDA, threads). Model inputs and outputs lie in memory that both map (`shared_slots.py`); only slot
+numbers go through the pipe. The end of the pipe tells each side that the other is gone.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pipelines.tasks.task import Rows
 
 BOOT = "import sys; sys.path[:] = {path!r}; from pipelines.predict.workers.child import main; main({pipe}, {memory}, {parent})"
 WARM_LIMIT_S = 120.0
-"""For one batch before anything is known of the engine: the first ones compile."""
+"""Limit of one batch before l(b) is known: the first batches compile."""
 SLICE_S = 0.1
-"""A wait is counted in slices, so that a stop of this process (Ctrl-Z) does not pass for one of the worker."""
-PATIENCE_S = 1.0
-"""A worker that was told to end may take so long."""
+"""A wait is counted in slices, so that a stop of this process (Ctrl-Z) does not count as a hang of the worker."""
+END_LIMIT_S = 1.0
+"""Time for the worker to end after the pipe was closed; then it is killed."""
 
 
 class WorkerSlot(Slot):
-    """One slot of the shared block. `index`: its number."""
+    """One slot of the shared block. index: its number; outputs: its rows of each output."""
 
     def __init__(self, index: int, input: npt.NDArray[Any], outputs: Rows) -> None:
         super().__init__(input)
@@ -48,10 +48,10 @@ class WorkerSlot(Slot):
 
 
 class WorkerEngine(HostEngine):
-    """Runs `engine`, which has not been opened and is handed over as it is, in a worker.
+    """Runs `engine` in a worker. The engine is sent there before it is opened.
 
-    :raises EngineLost: from `start` and `wait`, if the worker died, or took longer for a batch of n than `limit_s(n)`; then
-        it was killed.
+    :raises EngineLost: from `start` and `wait`, if the worker died, or was killed because a batch of n took longer than
+        `limit_s(n)`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -68,13 +68,12 @@ class WorkerEngine(HostEngine):
         self._pipe: Connection | None = None
         self._memory_mb: float | None = None
 
-    # The engine: see `Engine` for whose thread is whose.
+    # The engine: see `Engine` for the threads.
 
     def open(self, max_batch: int, slots: int) -> list[WorkerSlot]:
-        """Start the worker and wait until it has loaded its model, as long as that takes. The block is unmapped with the last
-        of the slots.
+        """Start the worker and wait without a limit until it has loaded its model. The block is unmapped with the last slot.
 
-        :raises EngineLost: if it died before, or was killed; what the engine's own `open` raises there is raised here.
+        :raises EngineLost: if the worker died before, or was killed. An error of the engine's own `open` is raised, too.
         """
         memory = shared_slots.make()
         try:
@@ -97,7 +96,7 @@ class WorkerEngine(HostEngine):
             if self._killed:
                 theirs.close()
                 raise EngineLost("its worker was not started")
-            # What a library prints there must not come between the program's results.
+            # The output of a library must not come between the program's results.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 pass_fds=(theirs.fileno(), memory),
@@ -112,7 +111,7 @@ class WorkerEngine(HostEngine):
     def wait(self, slot: WorkerSlot, n: int) -> Rows:
         done = self._receive(self.limit_s(n))
         if not isinstance(done, Done) or done.slot != slot.index:
-            raise EngineError(f"the worker answered {done} where slot {slot.index} was waited for")
+            raise EngineError(f"the worker answered {done}; the predictor waits for slot {slot.index}")
         self._memory_mb = done.memory_mb
         return tuple(output[:n] for output in slot.outputs)
 
@@ -120,7 +119,7 @@ class WorkerEngine(HostEngine):
         return self._engine.known_profile(max_batch)
 
     def memory_mb(self) -> float | None:
-        """Of the worker's device; of the worker itself where that is the CPU. As it was at the end, after `close`."""
+        """Memory of the worker's device, or of its process if the device is the CPU. After `close`: the last value."""
         if self.device == "cpu" and self.pid is not None:
             self._memory_mb = _resident_mb(self.pid) or self._memory_mb
         return self._memory_mb
@@ -133,27 +132,27 @@ class WorkerEngine(HostEngine):
             self._pipe.close()
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE_S)
+                self._process.wait(END_LIMIT_S)
             self._process.kill()
             self._process.wait()
 
-    # What a pool asks beside it.
+    # For the pool.
 
     @property
     def pid(self) -> int | None:
-        """The worker's process, while it runs."""
+        """The id of the worker's process; None unless it runs."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
     def kill(self) -> None:
-        """End the worker at once, also while it is loading. Any thread."""
+        """End the worker at once, also while it loads its model. Any thread."""
         with self._lock:
             self._killed = True
             if self._process is not None:
                 self._process.kill()
 
     def join(self) -> str:
-        """Wait until the worker's process has ended; how it did, in words. Any thread."""
+        """Wait until the worker's process has ended; its end in words. Any thread."""
         assert self._process is not None
         return _how(self._process.wait())
 
@@ -167,7 +166,7 @@ class WorkerEngine(HostEngine):
             raise EngineLost(self._lost()) from error
 
     def _receive(self, limit_s: float | None) -> Any:
-        """The worker's next message; what it failed with is raised."""
+        """The worker's next message. An error of the engine over there is raised."""
         assert self._pipe is not None
         try:
             if not self._answers(limit_s):
@@ -194,16 +193,16 @@ class WorkerEngine(HostEngine):
         return False
 
     def _lost(self) -> str:
-        """Why nothing comes any more."""
+        """The reason for the end of the pipe, in words."""
         assert self._process is not None
         try:
-            return _how(self._process.wait(PATIENCE_S))
+            return _how(self._process.wait(END_LIMIT_S))
         except subprocess.TimeoutExpired:
             return "its worker has closed its pipe"
 
 
 def _how(code: int) -> str:
-    """What became of a process, in words."""
+    """The end of a process, in words."""
     if code >= 0:
         return f"its worker ended with code {code}"
     try:
@@ -213,7 +212,7 @@ def _how(code: int) -> str:
 
 
 def _error(failed: Failed) -> BaseException:
-    """What the engine raised over there."""
+    """The error of the engine in the worker."""
     try:
         error = pickle.loads(failed.error)
     except Exception:
