@@ -52,7 +52,7 @@ class Forecast:
         return max(now + n * self.stage_s, self.free_s) + takes_s
 
     def overdue_s(self, now: float) -> float:
-        """Seconds since the expected end of the running batches. They may take as long again: the cause is not in the profile."""
+        """Seconds since the expected end of the running batches. They may take as long again: no profile knows why."""
         return max(now - self.free_s, 0.0) if self.busy else 0.0
 
     def taken(self, now: float, n: int) -> None:
