@@ -16,9 +16,9 @@ from app.bench.player import Player
 from app.calibrate.fidelity import figures, forced
 from app.config import Settings
 from app.machine.machine import resident_mb
-from app.streams import StreamPlan
+from app.streams import StreamPlan, spec_of
 from pipelines.cores import cores, cpu_name, share
-from pipelines.errors import SourceError, UsageError
+from pipelines.errors import UsageError
 from pipelines.frame import WHOLE_FRAME, Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict.engines.engine import Engine
@@ -38,18 +38,10 @@ from pipelines.render.overlay import Overlay, OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
+from pipelines.sources import build
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.files.images import ImagesSource
-from pipelines.sources.network import NetworkSource, Unopened, has_end
-from pipelines.sources.opening import Timeouts
-from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
-from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Source, Unheard
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
-from pipelines.sources.webcam import WebcamSource
-from pipelines.sources.wrappers.interlace import Interlace
-from pipelines.sources.wrappers.pace import Loop, Realtime
-from pipelines.sources.wrappers.reconnect import Reconnect
 from pipelines.tasks.classification import ClassificationTask
 from pipelines.tasks.task import Task
 from samples import FOLDER
@@ -88,46 +80,8 @@ def decoders(at_once: int) -> int:
 
 
 def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event, *, threads: int = 1) -> Source:
-    """The source of a stream, with pacing, looping and retry around it as they were asked for. Opens nothing, except to
-    see whether what an address over HTTP offers is a file; that may take as long as the open limit. threads: of the
-    decoder, if it is a file."""
-    return Interlace(_source(stream, settings, stop, threads), mend=settings.deinterlace)
-
-
-def _source(stream: StreamPlan, settings: Settings, stop: threading.Event, threads: int) -> Source:
-    limits = Timeouts(settings.open_timeout, settings.read_timeout)
-    if stream.kind == "file":
-        return _paced(FileSource(Path(stream.address), threads=threads, limits=limits), settings)
-    if stream.kind == "images":
-        return _paced(ImagesSource(stream.pictures), settings)
-    if stream.kind == "synthetic":
-        return SyntheticSource(Synthetic.parse(stream.address))
-    failed: list[SourceError] = []
-    if stream.kind == "network" and stream.address.startswith("http"):
-        try:
-            if has_end(stream.address, limits, stop):
-                return _paced(NetworkSource(stream.address, live=False, limits=limits, threads=threads), settings)
-        except SourceError as error:
-            failed.append(error)
-
-    camera = RtspOptions(
-        cast(Client, settings.rtsp_client),
-        cast(Transport, settings.rtsp_transport),
-        limits,
-        tls_verify=settings.tls_verify,
-        clock_trusted=settings.camera_clock_trusted,
-    )
-
-    def session() -> Source:
-        if failed:
-            return Unopened(failed.pop())
-        if stream.kind == "rtsp":
-            return RtspSource(stream.address, camera)
-        if stream.kind == "device":
-            return WebcamSource(Path(stream.address), limits=limits)
-        return NetworkSource(stream.address, live=True, limits=limits)
-
-    return Reconnect(session) if settings.reconnect else session()
+    """The source of a planned stream; see `pipelines.sources.build.make_source`."""
+    return build.make_source(spec_of(stream, settings), stop, threads=threads)
 
 
 def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, start_s: float) -> Source:
@@ -143,11 +97,6 @@ def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, s
     if stream.kind == "rtsp":
         return make_source(stream, settings, stop)
     raise UsageError(f"{stream.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
-
-
-def _paced(source: Source, settings: Settings) -> Source:
-    looped = Loop(source) if settings.loop else source
-    return Realtime(looped) if settings.realtime else looped
 
 
 # Predictor.
@@ -410,11 +359,11 @@ def make_sinks(stream: StreamPlan, *, live: bool, threads: int = 1) -> list[Sink
     return [VideoFile(stream.output, VideoOptions(live=live, threads=threads))]
 
 
-def make_lines(settings: Settings, stdout: Text) -> JsonLines | None:
+def make_lines(settings: Settings, stdout: Text, task: Task) -> JsonLines | None:
     """The JSON lines, if they were asked for."""
     if settings.jsonl is None:
         return None
-    return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl), ClassificationTask.as_dict)
+    return JsonLines(stdout if settings.jsonl == "-" else Path(settings.jsonl), task.as_dict)
 
 
 def outputs(stream: StreamPlan, sinks: list[Sink], screen: Screen | None, model: Model, *, live: bool, topk: int) -> Outputs:

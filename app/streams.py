@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import cast
 from urllib.parse import urlsplit
 
 from app.config import Settings
@@ -20,8 +20,8 @@ from pipelines.sources.files.images import SUFFIXES as PICTURES
 from pipelines.sources.files.images import animated
 from pipelines.sources.network import speaks
 from pipelines.sources.synthetic import Synthetic
+from pipelines.stream_spec import Kind, RtspClientKind, RtspTransport, StreamOptions, StreamSpec
 
-Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
 VIDEOS = frozenset(
     {
         ".mp4",
@@ -79,6 +79,26 @@ class StreamPlan:
     def stored(self) -> bool:
         """All of it lies on the disk: it has an end, and nothing of it grows old."""
         return self.kind in ("file", "images")
+
+
+def spec_of(stream: StreamPlan, settings: Settings) -> StreamSpec:
+    """The stream as the library takes it."""
+    options = StreamOptions(
+        stride=settings.stride,
+        max_fps=settings.max_fps,
+        max_frames=settings.max_frames,
+        realtime=settings.realtime,
+        loop=settings.loop,
+        deinterlace=settings.deinterlace,
+        open_timeout_s=settings.open_timeout,
+        read_timeout_s=settings.read_timeout,
+        reconnect=settings.reconnect,
+        rtsp_client=cast(RtspClientKind, settings.rtsp_client),
+        rtsp_transport=cast(RtspTransport, settings.rtsp_transport),
+        tls_verify=settings.tls_verify,
+        camera_clock_trusted=settings.camera_clock_trusted,
+    )
+    return StreamSpec(stream.name, stream.kind, stream.address, stream.pictures, options=options)
 
 
 def plan(settings: Settings) -> list[StreamPlan]:

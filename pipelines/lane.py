@@ -20,7 +20,7 @@ from typing import Protocol
 from pipelines.channel import Closed
 from pipelines.crew import Crew
 from pipelines.errors import Dropped, SinkError, SourceError
-from pipelines.frame import Capture, Cause, Frame, Picture, Prediction, Result, Trace
+from pipelines.frame import WHOLE_FRAME, Capture, Cause, Frame, Picture, Prediction, Region, Result, Trace
 from pipelines.inbox import Inbox
 from pipelines.monitor import StreamLedger
 from pipelines.outcomes import Fanout, Outcomes
@@ -37,7 +37,7 @@ PAUSE_LOOK_S = 0.1
 class Predictor(Protocol):
     """The predictor as a lane uses it; `AsyncBatchPredictor` documents the methods."""
 
-    def open(self, stream: str, *, live: bool) -> None: ...
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None: ...
     def submit(self, frame: Frame) -> Future[Prediction]: ...
     def finish(self, frame: Frame) -> None: ...
     def close(self, stream: str) -> None: ...
@@ -49,12 +49,18 @@ Render = Callable[[Frame, Prediction], Picture]
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """Which frames are predicted. `stride`: every n-th frame; `max_fps`: at most so many frames a second; `max_frames`: the
-    stream ends after so many captured frames."""
+    """Which frames are predicted, and what for."""
 
     stride: int = 1
+    """Every n-th frame."""
     max_fps: float | None = None
+    """At most so many frames a second."""
     max_frames: int | None = None
+    """The stream ends after so many captured frames."""
+    budget_s: float | None = None
+    """Latency budget of a live stream; None: the predictor's."""
+    regions: tuple[Region, ...] = WHOLE_FRAME
+    """The parts of each frame that the model answers for."""
 
 
 def _nothing(*_: object) -> None: ...
@@ -139,7 +145,7 @@ class Lane:
 
     def run(self, crew: Crew) -> None:
         """Run the stream to its end; its decoder is a thread of `crew`. Thread: lane:NAME."""
-        self._predictor.open(self.name, live=self._source.live)
+        self._predictor.open(self.name, live=self._source.live, budget_s=self._options.budget_s)
         crew.start(f"decode:{self.name}", self._decode)
         try:
             if self._outputs.prepare is not None:
@@ -205,7 +211,17 @@ class Lane:
         index = self.ledger.capture(capture.arrived_s, interlaced=capture.interlaced)
         self.ledger.expected = capture.info.frames
         trace = Trace(capture.arrived_s, capture.decoded_s)
-        return Frame(self.name, capture.session, index, capture.picture, capture.pts_s, capture.info, trace, capture.captured_s)
+        return Frame(
+            self.name,
+            capture.session,
+            index,
+            capture.picture,
+            capture.pts_s,
+            capture.info,
+            trace,
+            capture.captured_s,
+            self._options.regions,
+        )
 
     def _admit(self, frame: Frame, capture: Capture) -> Future[Prediction]:
         if capture.corrupt:

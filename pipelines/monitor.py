@@ -353,16 +353,27 @@ class LatencyMonitor:
         """What was lost of what belongs to all streams: any makes the run end with 1."""
         self._clock = clock
         self._ledgers: dict[str, StreamLedger] = {}
+        self._removed: list[dict[str, Any]] = []
+        """Final figures of removed streams."""
         self._stages = {live: StageTimes() for live in (True, False)}
         self._device = _Device()
         self._lock = threading.Lock()
 
-    def open(self, stream: str, *, live: bool) -> StreamLedger:
-        """A ledger for a new stream."""
-        ledger = StreamLedger(stream, live=live, budget_s=self.budget_s, stages=self._stages[live], clock=self._clock)
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> StreamLedger:
+        """A ledger for a new stream, also if an earlier stream had its name. budget_s: None means the monitor's."""
+        budget_s = self.budget_s if budget_s is None else budget_s
+        ledger = StreamLedger(stream, live=live, budget_s=budget_s, stages=self._stages[live], clock=self._clock)
         with self._lock:
             self._ledgers[stream] = ledger
         return ledger
+
+    def retire(self, ledger: StreamLedger) -> None:
+        """Keep only the final figures of a stream that has ended and was removed."""
+        ledger.settle()
+        with self._lock:
+            if self._ledgers.get(ledger.stream) is ledger:
+                del self._ledgers[ledger.stream]
+            self._removed.append({"name": ledger.stream, **ledger.report()})
 
     def batch(self, size: int, seconds: float) -> None:
         """A batch of `size` frames kept the device busy for `seconds`. Thread: the predictor's completion."""
@@ -411,7 +422,7 @@ class LatencyMonitor:
             "queue_wait_ms": {"p50": queue["p50"], "p99": queue["p99"]},
             "device": {"use": round(min(busy, 1.0), 4)},
             "errors": list(self.faults),
-        }
+        } | ({"removed": list(self._removed)} if self._removed else {})
 
 
 def _rate(count: int, first_s: float | None, last_s: float | None) -> float | None:

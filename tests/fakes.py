@@ -72,7 +72,7 @@ class FakePredictor:
         self._changed = threading.Condition()
         self._later: dict[int, tuple[Frame, Future[Prediction]]] = {}
 
-    def open(self, stream: str, *, live: bool) -> None:
+    def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
         self.opened[stream] = live
 
     def submit(self, frame: Frame) -> Future[Prediction]:
@@ -143,6 +143,10 @@ class Shelf:
         self.shown.append(frame.index)
 
     def close(self, complete: bool) -> None: ...
+
+    @property
+    def written(self) -> int:
+        return len(self.shown)
 
 
 class Collected:

@@ -14,7 +14,7 @@ from app import build
 from app.bench import stages
 from app.bench.tables import machine_lines, table
 from app.config import Settings
-from app.run.work import Work
+from app.run.job import Job
 from app.streams import plan
 from app.terminal.stdio import Results
 from pipelines.errors import UsageError
@@ -33,13 +33,13 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     streams = plan(settings)
     if any(s.kind != "file" for s in streams):
         raise UsageError("bench files needs video files; it measures how fast they can be worked off")
-    work = Work(settings, streams, {}, None, results)
-    work.thread.start()
-    work.thread.join()
-    cpu_s, wall_s = time.process_time() - work.ready_cpu_s, time.monotonic() - work.ready_s
-    if work.error is not None:
-        raise work.error
-    report = work.report()
+    job = Job(settings, streams, {}, None, results)
+    job.thread.start()
+    job.thread.join()
+    cpu_s, wall_s = time.process_time() - job.session.ready_cpu_s, time.monotonic() - job.session.ready_s
+    if job.error is not None:
+        raise job.error
+    report = job.report()
     shown = sum(s["shown"] for s in report["streams"].values())
     costs = _parts(settings, Path(streams[0].address))
     limit_fps = 1e3 * build.cores() / sum(costs.values())
@@ -55,7 +55,7 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
         results.put(json.dumps(result, ensure_ascii=False))
     else:
         _print(result, results)
-    return work.exit_code()
+    return job.exit_code()
 
 
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from app.build import cache_folder
 from app.config import Settings
-from app.run.work import Work
+from app.run.job import Job
 from app.streams import StreamPlan, plan
 from app.terminal.console import RunScreen, summary
 from app.terminal.exit_codes import FAILED, WRONG
@@ -72,17 +72,17 @@ def _run(settings: Settings, terminal: Terminal, streams: Sequence[StreamPlan], 
         return WRONG
     sys.setswitchinterval(SWITCH_S)
     window = Window("Watchline", [s.name for s in streams], screen=display.size) if display else None
-    work = Work(settings, streams, dead, window, terminal.results)
-    with terminal.signals.stopping(work.stop):
+    job = Job(settings, streams, dead, window, terminal.results)
+    with terminal.signals.stopping(job.stop):
         # Lines that go to the same terminal are the display.
         quiet = settings.quiet or (settings.jsonl == "-" and terminal.results.isatty())
-        with RunScreen(terminal.console, work.monitor, quiet=quiet) as screen:
+        with RunScreen(terminal.console, job.monitor, quiet=quiet) as screen:
             if window is None:
-                _wait(work, None, screen, terminal.signals)
+                _wait(job, None, screen, terminal.signals)
             else:
-                with before_exit(lambda: _rescue(work, window, settings, screen, terminal)):
-                    _wait(work, window, screen, terminal.signals)
-        return _finished(work, settings, terminal)
+                with before_exit(lambda: _rescue(job, window, settings, screen, terminal)):
+                    _wait(job, window, screen, terminal.signals)
+        return _finished(job, settings, terminal)
 
 
 def _display(settings: Settings) -> Display | None:
@@ -122,99 +122,99 @@ def _check(stream: StreamPlan) -> None:
         read_picture(stream.pictures[0], threading.Event())
 
 
-def _join(work: Work, screen: RunScreen, signals: Signals) -> None:
-    """Until the work has ended after a stop, or hangs."""
-    assert work.stopped_s is not None
-    work.thread.join(max(work.stopped_s + PATIENCE_S - time.monotonic(), 0))
-    if work.thread.is_alive():
+def _join(job: Job, screen: RunScreen, signals: Signals) -> None:
+    """Until the job has ended after a stop, or hangs."""
+    assert job.stopped_s is not None
+    job.thread.join(max(job.stopped_s + PATIENCE_S - time.monotonic(), 0))
+    if job.thread.is_alive():
         screen.__exit__()
-        _abandon(work, signals)
+        _abandon(job, signals)
 
 
-def _wait(work: Work, window: Window | None, screen: RunScreen, signals: Signals) -> None:
-    """Until the work has ended, or hangs after a stop. Draws the window and the screen meanwhile."""
-    work.thread.start()
+def _wait(job: Job, window: Window | None, screen: RunScreen, signals: Signals) -> None:
+    """Until the job has ended, or hangs after a stop. Draws the window and the screen meanwhile."""
+    job.thread.start()
     drawn_s = 0.0
-    while work.thread.is_alive():
-        if window is not None and not _look(work, window):
+    while job.thread.is_alive():
+        if window is not None and not _look(job, window):
             window = None
         if window is None:
-            work.thread.join(REFRESH_S if work.stopped_s is None else 0.02)
+            job.thread.join(REFRESH_S if job.stopped_s is None else 0.02)
         if time.monotonic() - drawn_s > REFRESH_S:
             screen.refresh()
             drawn_s = time.monotonic()
-        if work.stopped_s is not None and time.monotonic() - work.stopped_s > PATIENCE_S:
+        if job.stopped_s is not None and time.monotonic() - job.stopped_s > PATIENCE_S:
             screen.__exit__()
-            _abandon(work, signals)
+            _abandon(job, signals)
     if window is not None:
         window.close()
 
 
-def _look(work: Work, window: Window) -> bool:
+def _look(job: Job, window: Window) -> bool:
     """Let the window draw and see what the person did; False: it is closed."""
-    if work.stopped_s is None:
-        for ledger in work.monitor.ledgers:
+    if job.stopped_s is None:
+        for ledger in job.monitor.ledgers:
             silent_s = ledger.glance().silent_s if ledger.live else None
             window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
         try:
             event = window.refresh(0.02)
         except Exception as error:
             error.add_note("in the window")
-            work.fail(error)
+            job.fail(error)
             event = "quit"
         if event == "pause":
-            work.toggle_pause()
+            job.toggle_pause()
         if event != "quit":
             return True
-        work.stop()
+        job.stop()
     window.close()
     return False
 
 
-def _rescue(work: Work, window: Window, settings: Settings, screen: RunScreen, terminal: Terminal) -> None:
+def _rescue(job: Job, window: Window, settings: Settings, screen: RunScreen, terminal: Terminal) -> None:
     """Qt ends the process, since its display is gone: finish everything first. Thread: the main thread, within `exit`."""
     code = FAILED
     try:
         window.lost()
-        work.fail(SinkError("the window's display is gone; the run has ended, its outputs are finished"))
-        _join(work, screen, terminal.signals)
+        job.fail(SinkError("the window's display is gone; the run has ended, its outputs are finished"))
+        _join(job, screen, terminal.signals)
         screen.__exit__()
-        code = _finished(work, settings, terminal)
+        code = _finished(job, settings, terminal)
     finally:
         os._exit(code)
 
 
-def _abandon(work: Work, signals: Signals) -> None:
+def _abandon(job: Job, signals: Signals) -> None:
     """Something does not end: finish the outputs, say what hangs, and go."""
-    log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(work.hanging()))
-    work.finish_outputs(FINISH_S)
+    log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(job.hanging()))
+    job.finish_outputs(FINISH_S)
     ModelStore(cache_folder()).forget_unfinished()
     os._exit(signals.code(FAILED))
 
 
-def _finished(work: Work, settings: Settings, terminal: Terminal) -> int:
+def _finished(job: Job, settings: Settings, terminal: Terminal) -> int:
     """Say how it ended, write the report; the exit code.
 
     :raises UsageError: if it could not start. Of a run that was stopped before it had begun nobody asks that.
     """
-    if isinstance(work.error, UsageError) and terminal.signals.received is None:
-        raise work.error
-    code = _code(work, settings)
-    if work.monitor.ledgers or work.error is None:
-        report = work.report()
+    if isinstance(job.error, UsageError) and terminal.signals.received is None:
+        raise job.error
+    code = _code(job, settings)
+    if job.monitor.ledgers or job.error is None:
+        report = job.report()
         written = settings.report is not None and _write_report(report, settings.report, terminal.results)
         if settings.report is not None and not written:
             code = FAILED
         if not settings.quiet:
-            for line in summary(report, _places(work, settings, report=written)):
+            for line in summary(report, _places(job, settings, report=written)):
                 terminal.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
     return terminal.signals.code(code)
 
 
-def _code(work: Work, settings: Settings) -> int:
-    error = work.error
+def _code(job: Job, settings: Settings) -> int:
+    error = job.error
     if error is None:
-        return work.exit_code()
+        return job.exit_code()
     if isinstance(error, UsageError):
         return WRONG
     # Of what is no fault of the program the message says all.
@@ -250,13 +250,13 @@ def _as_text(report: dict[str, Any], encoding: str) -> str:
     return text
 
 
-def _places(work: Work, settings: Settings, *, report: bool) -> list[str]:
+def _places(job: Job, settings: Settings, *, report: bool) -> list[str]:
     """What this run wrote, and where. A file that was there before is not its result."""
-    videos = work.written(whole=True)
+    videos = job.written(whole=True)
     lines = [f"annotated video: {video}" for video in videos[:LISTED]]
     lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
-    lines += [f"annotated video, incomplete: {video}" for video in work.written(whole=False)[:LISTED]]
-    lines += [f"not written, as it was before: {video}" for video in work.untouched()[:LISTED]]
-    what = "JSON lines" if work.lines_whole() else "JSON lines, incomplete"
-    lines += [f"{what}: {settings.jsonl}"] if settings.jsonl != "-" and work.wrote_lines() else []
+    lines += [f"annotated video, incomplete: {video}" for video in job.written(whole=False)[:LISTED]]
+    lines += [f"not written, as it was before: {video}" for video in job.untouched()[:LISTED]]
+    what = "JSON lines" if job.lines_whole() else "JSON lines, incomplete"
+    lines += [f"{what}: {settings.jsonl}"] if settings.jsonl != "-" and job.wrote_lines() else []
     return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])

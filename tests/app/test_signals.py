@@ -38,9 +38,9 @@ elif moment == "report":
     run._write_report = noisy
 elif moment == "warm-up":
     import threading
-    from app.run import work
+    from app.run import job
     from pipelines.predict.engines.probe import ProbeEngine
-    stopped, stop, warm = threading.Event(), work.Work.stop, ProbeEngine.open
+    stopped, stop, warm = threading.Event(), job.Job.stop, ProbeEngine.open
     def stop_and_say(self):
         stop(self)
         stopped.set()
@@ -48,7 +48,7 @@ elif moment == "warm-up":
         os.kill(os.getpid(), number)
         assert stopped.wait(30)
         return warm(self, *args)
-    work.Work.stop, ProbeEngine.open = stop_and_say, slow
+    job.Job.stop, ProbeEngine.open = stop_and_say, slow
 elif moment == "drawing":
     from pipelines.render.overlay import Overlay
     def broken(*args):
@@ -91,7 +91,7 @@ def signalled(moment: str, number: int, *args: str) -> subprocess.CompletedProce
     return subprocess.run(command, env=environ(), capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("moment", ["app.flags", "argparse", "rich.console", "app.run.work"])
+@pytest.mark.parametrize("moment", ["app.flags", "argparse", "rich.console", "app.run.job"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_anything_began(place: Path, moment: str, number: signal.Signals, code: int) -> None:
     done = signalled(moment, number, "run", "synthetic:64x64@25", *PROBE, "--jsonl", "out.jsonl")

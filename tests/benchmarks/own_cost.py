@@ -22,14 +22,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from app import build
 from app.config import Settings
 from app.machine.machine import machine
+from app.run.job import Job
 from app.run.run import SWITCH_S
-from app.run.work import Work
 from app.streams import StreamPlan
 from app.terminal.stdio import Results
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
@@ -119,20 +118,12 @@ def _monitor_ms(frames: int = 20_000) -> float:
 def _run_ms(settings: Settings, streams: int) -> float:
     """CPU milliseconds a frame of a whole run, from the moment at which it is ready."""
     plans = [StreamPlan(f"s{k}", "file", settings.sources[0]) for k in range(streams)]
-    work = Work(settings, plans, {}, None, Results(None))
-    began: list[float] = []
-    start = work._start_lanes
-
-    def started(*args: Any) -> None:
-        began.append(time.process_time())
-        start(*args)
-
-    with mock.patch.object(work, "_start_lanes", started):
-        work.thread.start()
-        work.thread.join()
-    spent_s = time.process_time() - began[0]
-    assert work.exit_code() == 0, work.error
-    return 1e3 * spent_s / sum(ledger.shown for ledger in work.monitor.ledgers)
+    job = Job(settings, plans, {}, None, Results(None))
+    job.thread.start()
+    job.thread.join()
+    spent_s = time.process_time() - job.session.ready_cpu_s
+    assert job.exit_code() == 0, job.error
+    return 1e3 * spent_s / sum(ledger.shown for ledger in job.monitor.ledgers)
 
 
 def _decode_ms(settings: Settings, streams: int) -> float:

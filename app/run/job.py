@@ -1,0 +1,236 @@
+"""The streams of one plan in a session, in the thread `run`, and what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app import build
+from app.config import Settings
+from app.machine.machine import machine, resident_mb
+from app.streams import StreamPlan, spec_of
+from app.terminal.exit_codes import DONE, FAILED, WRONG
+from app.terminal.stdio import Results
+from pipelines.cores import cores
+from pipelines.errors import SinkError, Stopped
+from pipelines.lane import Outputs
+from pipelines.monitor import LatencyMonitor
+from pipelines.predict.predictor import PredictorEvents
+from pipelines.redact import redact
+from pipelines.session import Session, SessionOptions, StreamEnd
+from pipelines.sinks.window import Window
+from pipelines.sources.source import Source
+
+log = logging.getLogger("watchline.run")
+
+
+class Job:
+    """One run. Cameras have a thread each; files share as many as `--jobs` says, the next one begins when one ends."""
+
+    def __init__(
+        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None, results: Results
+    ) -> None:
+        """dead: streams that cannot be opened, and why."""
+        self.error: BaseException | None = None
+        self.streams = [s for s in streams if s.name not in dead]
+        self.session = Session(
+            self._make_model,
+            SessionOptions(1e-3 * settings.budget_ms, keep_going=settings.report is not None, ended=self._ended),
+        )
+        self._settings = settings
+        self._dead = dead
+        self._window = window
+        self._results = results
+        self._lock = threading.Lock()
+        self._ends: dict[str, StreamEnd] = {}
+        self._lines: build.JsonLines | None = None
+        self._files = deque(s for s in self.streams if s.stored and not settings.realtime)
+        self._others = [s for s in self.streams if s not in self._files]
+        self._at_once = self._files_at_once()
+        self._paused = False
+        self.thread = threading.Thread(target=self._run, name="run")
+
+    @property
+    def monitor(self) -> LatencyMonitor:
+        return self.session.monitor
+
+    @property
+    def stopped_s(self) -> float | None:
+        """When `stop` was called first (monotonic)."""
+        return self.session.stopped_s
+
+    def stop(self) -> None:
+        """End soon. Any thread, also in a signal handler of the main thread."""
+        self.session.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error of a part of the run outside of the session."""
+        self.error = self.error or error
+        self.stop()
+
+    def toggle_pause(self) -> None:
+        """Pause all files, also those whose turn comes later, or let them go on. Any thread."""
+        self._paused = not self._paused
+        self.session.pause_files(self._paused)
+
+    def finish_outputs(self, within_s: float) -> None:
+        """Finish the outputs while threads hang that may hold their locks: each is closed in a thread of its own."""
+        closes: list[Callable[[], object]] = [self.session.publish]
+        closes += [partial(sink.close, False) for sink in self.session.open_sinks()]
+        threads = [threading.Thread(target=_closed, args=(close,), name="finish", daemon=True) for close in closes]
+        end_s = time.monotonic() + within_s
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(end_s - time.monotonic(), 0))
+
+    def hanging(self) -> list[str]:
+        """Names of the threads that have not ended."""
+        return self.session.hanging() or [self.thread.name]
+
+    # Thread run.
+
+    def _run(self) -> None:
+        try:
+            with self.session as session:
+                self._lines = build.make_lines(self._settings, self._results, session.model.task)
+                if self._lines is not None:
+                    session.subscribe(self._lines)
+                self._add_all()
+                session.wait()
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.error = self.error or error
+
+    def _make_model(self, events: PredictorEvents) -> build.Model:
+        settings = self._settings
+        if settings.precision == "int8":
+            from app.calibrate.calibration import ensure
+
+            ensure(settings, self.streams, self.session.stopping)
+        model = build.make_model(settings, events, build.Load.of(self.streams, settings))
+        log.info("model %s: %s", settings.model, model.why)
+        if not self.session.stopping.is_set() and (self._window is not None or any(s.output for s in self.streams)):
+            build.find_fonts(model, self.streams, lambda: not self.session.stopping.is_set())
+        return model
+
+    def _files_at_once(self) -> int:
+        """Files that are worked on at once. Files that were named one by one are wanted together; those of a folder wait for
+        their turn."""
+        named = sum(not s.found for s in self._files)
+        return min(max(self._settings.jobs or cores(), named), len(self._files))
+
+    def _add_all(self) -> None:
+        for stream in self._others:
+            self._add(stream)
+        for _ in range(self._at_once):
+            self._add_file()
+
+    def _add_file(self) -> None:
+        """Begin with the next file, if there is one."""
+        try:
+            stream = self._files.popleft()
+        except IndexError:
+            return
+        lines_lost = self._lines is not None and self.session.consumer_failed
+        if lines_lost and not (stream.output or self._window or self._settings.report):
+            return  # every output that was asked for is lost
+        self._add(stream)
+
+    def _add(self, stream: StreamPlan) -> None:
+        """:raises Stopped: if the session stops."""
+        decoding = self._at_once + sum(s.kind in ("file", "network") for s in self._others)
+        threads = build.decoders(decoding)
+        self.session.add(spec_of(stream, self._settings), partial(self._outputs, stream), decoder_threads=threads)
+
+    def _outputs(self, stream: StreamPlan, source: Source) -> Outputs:
+        live = source.live
+        threads = 1 if live else build.encoders(self._at_once, self._settings)
+        sinks = build.make_sinks(stream, live=live and not stream.stored, threads=threads)
+        return build.outputs(stream, sinks, self._window, self.session.model, live=live, topk=self._settings.topk)
+
+    # Threads lane:NAME.
+
+    def _ended(self, end: StreamEnd) -> None:
+        with self._lock:
+            self._ends[end.name] = end
+        with contextlib.suppress(Stopped):
+            self._add_file()
+
+    # After the end.
+
+    def exit_code(self) -> int:
+        """The exit code by what became of the streams."""
+        ends = list(self._ends.values())
+        if ends and all(end.error is not None and end.captured == 0 for end in ends):
+            return WRONG
+        faults = self._dead or self.monitor.faults or any(end.faults for end in ends)
+        return FAILED if faults else DONE
+
+    def written(self, *, whole: bool) -> list[Path]:
+        """The annotated videos that this run wrote: those with all shown frames, or those whose writing failed."""
+        return [
+            s.output for s in self.streams if s.output and (end := self._ends.get(s.name)) and end.written and end.lost != whole
+        ]
+
+    def untouched(self) -> list[Path]:
+        """Older files in the places of videos that were not begun; they must not pass for results of this run."""
+        begun = {name for name, end in self._ends.items() if end.written or end.lost}
+        return [s.output for s in self.streams if s.output is not None and s.name not in begun and s.output.exists()]
+
+    def wrote_lines(self) -> bool:
+        """Whether there are JSON lines of this run."""
+        return self._lines is not None and self._lines.written > 0
+
+    def lines_whole(self) -> bool:
+        """Whether every result has its JSON line."""
+        return not self.session.consumer_failed
+
+    def report(self) -> dict[str, Any]:
+        """The whole report."""
+        session, report = self.session, self.session.report()
+        # Streams whose turn had not come when the run was stopped.
+        report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
+        for name, message in self._dead.items():
+            report["streams"][name] = empty_stream(message)
+        model = session.model if session.loaded else None
+        engine = model.engine if model else None
+        report["device"]["memory_mb"] = round(model.memory_mb() if model else resident_mb(), 1)
+        report["budget_ms"] = self._settings.budget_ms
+        report["warmup_s"] = round(model.predictor.warmup_s, 3) if model else None
+        report["ready_s"] = round(session.ready_s - session.began_s, 3) if session.ready_s else None
+        report["engine"] = {
+            "name": engine.name if engine else None,
+            "precision": engine.precision if engine else None,
+            "device": engine.device if engine else None,
+            "model": self._settings.model,
+            "why": model.why if model else None,
+            "profile_ms": model.predictor.profile.as_ms() if model and session.ready_s else {},
+            "workers": model.workers() if model else [],
+        }
+        if self.error is not None:
+            report["errors"].append(redact(str(self.error) or type(self.error).__name__))
+        report["machine"] = machine()
+        return report
+
+
+def _closed(close: Callable[[], object]) -> None:
+    try:
+        close()
+    except SinkError as error:
+        log.error("%s", error)
+
+
+def empty_stream(*faults: str) -> dict[str, Any]:
+    """The report of a stream that never began."""
+    ledger = LatencyMonitor(0.0).open("", live=False)
+    ledger.faults += faults
+    return ledger.report()

@@ -1,0 +1,78 @@
+"""StreamSpec: one stream as a person asked for it, before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipelines.frame import Fit, Region
+
+Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
+RtspClientKind = Literal["auto", "native", "ffmpeg"]
+RtspTransport = Literal["tcp", "udp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """User and password of a source. They never become part of an address that is kept, named or logged."""
+
+    user: str
+    password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """The values that may differ from stream to stream. Times in seconds unless the name says otherwise."""
+
+    stride: int = 1
+    """Predict every n-th frame."""
+    max_fps: float | None = None
+    """Predict at most so many frames a second."""
+    max_frames: int | None = None
+    """End after so many captured frames."""
+    budget_ms: float | None = None
+    """Latency budget; None: the session's."""
+    fit: Fit | None = None
+    """How the frame meets the model's input; None: the model's."""
+    topk: int | None = None
+    """Labels in an answer; None: the model's."""
+    realtime: bool = False
+    """Play a file as a camera, by its times."""
+    loop: bool = False
+    """Play a file again and again."""
+    deinterlace: bool = False
+    open_timeout_s: float = 10.0
+    read_timeout_s: float = 5.0
+    reconnect: bool = True
+    """Open a lost camera again."""
+    rtsp_client: RtspClientKind = "auto"
+    rtsp_transport: RtspTransport = "tcp"
+    tls_verify: bool = True
+    camera_clock_trusted: bool = False
+    """The camera's clock is set by the same source of time as this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """One stream. `address` never holds credentials."""
+
+    name: str
+    kind: Kind
+    address: str
+    pictures: tuple[Path, ...] = ()
+    """The files of a stream of kind "images", in order."""
+    credentials: Credentials | None = None
+    zones: tuple[Region, ...] = ()
+    """The regions that the model answers for; none: the whole frame."""
+    options: StreamOptions = field(default_factory=StreamOptions)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """One row of a batch each: the zones, or the whole frame with the fit and the number of labels of the options."""
+        return self.zones or (Region(fit=self.options.fit, limit=self.options.topk),)
+
+    @property
+    def stored(self) -> bool:
+        """Whether all of it lies on the disk: it has an end, and its frames do not age."""
+        return self.kind in ("file", "images")
