@@ -147,7 +147,7 @@ def test_only_build_names_concrete_sources_and_sinks(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PEOPLE, ids=path_id)
 def test_asyncio_is_for_services(path: Path) -> None:
-    if "serve" not in path.parts and "web" not in path.parts:
+    if not {"serve", "web", "http"} & set(path.parts):
         assert "asyncio" not in {package(m) for m in imports(tree(path))}
 
 
