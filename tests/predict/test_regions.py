@@ -113,7 +113,7 @@ def test_eight_streams_with_any_number_of_regions_keep_order_and_pairing(stagers
             right = {**dict(zip(QUARTERS, lumas, strict=True)), WHOLE: sum(lumas) // 4}
             assert _said(future) == {name: right[name] for name in chosen}
             assert list(future.result(0).answers) == list(chosen), "in the order of the regions"
-        assert not predictor._running._streams
+        assert not predictor._running._queues.streams
 
 
 class _Refusing(ProbeEngine):

@@ -32,7 +32,9 @@ class Policy:
         device: Forecast,
         profile: Profile,
         options: SchedulerOptions,
+        fill: int,
     ) -> None:
+        """fill: rows of a file batch."""
         self._streams = streams
         self._requests = requests
         self._device = device
@@ -41,8 +43,7 @@ class Policy:
         self._tuning = options.tuning
         self._chooser = BatchChooser(device, profile, options.tuning)
         self._max = min(options.max_batch, profile.max_batch)
-        self.fill = min(profile.best_batch, self._max)
-        """Rows of a file batch."""
+        self._fill = fill
 
     def decide(self, now: float) -> Decision:
         """The next batch at `now`, or the time to look again."""
@@ -155,10 +156,10 @@ class Policy:
         files = [s for s in self._streams.values() if not s.live]
         # Each stream's frames are in order already. Sorting all of them, 128 a file, took 2 ms a decision with 16 files.
         oldest = heapq.merge(*(s.waiting for s in files), key=lambda e: e.submitted_s)
-        waiting = list(islice(oldest, max(self.fill, 1)))
+        waiting = list(islice(oldest, max(self._fill, 1)))
         if not waiting:
             return [], None
-        size = self._room_for_files(now) if live_open else self.fill
+        size = self._room_for_files(now) if live_open else self._fill
         if size < waiting[0].rows and live_open:
             starved = max(waiting[0].submitted_s, *(s.served_s for s in files)) + self._tuning.starved_s
             if now < starved:
@@ -185,5 +186,5 @@ class Policy:
         after_s = self._profile.p99(together) + max((s.after_s for s in live), default=0.0)
         budget_s = min((s.budget_s for s in live), default=self._options.budget_s)
         latest_s = max(expected_s, now + self._tuning.reserve * budget_s - after_s)
-        ends = ((b, self._device.end_s(now, b, self._profile.p99(b))) for b in range(1, self.fill + 1))
+        ends = ((b, self._device.end_s(now, b, self._profile.p99(b))) for b in range(1, self._fill + 1))
         return max((b for b, end_s in ends if end_s <= latest_s), default=0)

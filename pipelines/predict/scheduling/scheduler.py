@@ -31,6 +31,7 @@ from pipelines.predict.scheduling.live_policy import Policy
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry, Part, RequestQueue, StreamQueue, detached
+from pipelines.predict.scheduling.registry import Registry
 from pipelines.predict.scheduling.request_policy import Decision, RequestPolicy
 
 Drops = Sequence[tuple[Entry, Cause]]
@@ -44,21 +45,17 @@ class DynamicBatchScheduler:
         self._options = options
         self._clock = clock
         self._most = min(options.max_batch, profile.max_batch)
-        self._streams: dict[str, StreamQueue] = {}
-        self._requests: dict[str, RequestQueue] = {}
-        self._device = Forecast(profile, options.parallel)
-        self._request_policy = RequestPolicy(self._requests, self._device, profile, options)
-        self._policy = Policy(self._streams, self._request_policy, self._device, profile, options)
-        self.fill = self._policy.fill
+        self.fill = min(profile.best_batch, self._most)
         """Rows of a file batch."""
+        self._lock = threading.Lock()
+        self._queues = Registry(options, self.fill, self._lock)
+        self._device = Forecast(profile, options.parallel)
+        self._request_policy = RequestPolicy(self._queues.requests, self._device, profile, options)
+        self._policy = Policy(self._queues.streams, self._request_policy, self._device, profile, options, self.fill)
         self._alone: deque[Part] = deque()
         """Run next, each as a batch of its own: rows that did not fit into the batch of their frame, and requeued frames."""
         self._stopped = False
-        self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._rooms: dict[str, threading.Condition] = {}
-        """A file's decoder waits here for room. One per stream, since the end of a frame concerns one decoder: to wake all,
-        with 16 files at once, cost each frame as much as everything else."""
         self._wants_frames = False
         """The predictor's thread waits for frames, not for the device: only then each frame wakes it."""
 
@@ -67,61 +64,32 @@ class DynamicBatchScheduler:
     def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None:
         """Announce a stream before its first frame. budget_s: the latency budget of a live stream, None: that of the options.
 
-        A file may have two batches staged or running, one filling and one in its lane's hands. A stream that is open already
-        goes on with its frames, as a camera that moved between the workers of a pool; a closed one starts afresh, and the
-        frames that it left behind are still served.
+        A stream that is open already goes on with its frames, as a camera that moved between the workers of a pool. A closed
+        one starts afresh, and the frames that it left behind are still served.
         """
-        budget_s = self._options.budget_s if budget_s is None else budget_s
-        tuning = self._options.tuning
         with self._lock:
-            known = self._streams.get(stream)
-            if known is not None and known.open and known.live == live:
-                known.budget_s = budget_s
-                return
-            capacity = 1 + tuning.lane_ahead if live else (self._options.slots + 2) * self.fill
-            if known is not None:
-                self._streams[stream] = known.reopened(live=live, capacity=capacity, budget_s=budget_s)
-            else:
-                self._add(StreamQueue(stream, live, capacity, budget_s, tuning))
-
-    def _add(self, stream: StreamQueue) -> StreamQueue:
-        self._streams[stream.name] = stream
-        self._rooms[stream.name] = threading.Condition(self._lock)
-        return stream
-
-    def _closed_camera(self, name: str) -> StreamQueue:
-        """A camera that moved to another worker while its decoder was on the way to this one. With the lock held."""
-        o = self._options
-        return self._add(StreamQueue(name, True, 1 + o.tuning.lane_ahead, o.budget_s, o.tuning, open=False))
+            self._queues.open(stream, live=live, budget_s=budget_s)
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests, of which at most `capacity` wait."""
         if capacity < 1:
             raise ValueError(f"a queue of requests needs a capacity of at least 1, got {capacity}")
         with self._lock:
-            self._requests[name] = RequestQueue(name, capacity, self._options.tuning)
+            self._queues.requests[name] = RequestQueue(name, capacity, self._options.tuning)
 
     def close(self, stream: str) -> None:
         """No further frame of this stream, or request of this queue, will come; the waiting ones are still served. Nothing of
         a stream is kept after its last frame has ended."""
         with self._lock:
-            queue = self._queue(stream)
+            queue = self._queues.queue(stream)
             queue.open = False
-            self._forget(queue)
+            self._queues.forget(queue)
             self._work.notify()
-
-    def _forget(self, queue: StreamQueue | RequestQueue) -> None:
-        """Remove a stream that is over. With the lock held."""
-        if queue.over and self._streams.get(queue.name) is queue:
-            del self._streams[queue.name], self._rooms[queue.name]
-
-    def _queue(self, name: str) -> StreamQueue | RequestQueue:
-        return self._requests[name] if name in self._requests else self._streams[name]
 
     def waiting(self, name: str) -> int:
         """Frames of a stream, or requests of a queue, that wait now."""
         with self._lock:
-            return len(self._queue(name).waiting) if name in self._requests or name in self._streams else 0
+            return self._queues.waiting(name)
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
         """Hand in a frame of an open stream, or of a queue of requests with its deadline. Thread: its decoder, or any. Blocks
@@ -133,14 +101,14 @@ class DynamicBatchScheduler:
         """
         if not frame.regions:
             return self._answer_empty(frame)
-        if frame.stream in self._requests:
+        if frame.stream in self._queues.requests:
             return self._submit_request(frame, math.inf if deadline_s is None else deadline_s)
         future: Future[Prediction] = Future()
         replaced: Entry | None = None
         with self._lock:
-            stream = self._streams.get(frame.stream) or self._closed_camera(frame.stream)
+            stream = self._queues.stream(frame.stream)
             if not stream.live:
-                self._rooms[stream.name].wait_for(lambda: self._stopped or stream.has_room)
+                self._queues.rooms[stream.name].wait_for(lambda: self._stopped or stream.has_room)
             if self._stopped:
                 future.cancel()
                 return future
@@ -172,7 +140,7 @@ class DynamicBatchScheduler:
             if self._stopped:
                 future.cancel()
                 return future
-            queue, now = self._requests[frame.stream], self._clock()
+            queue, now = self._queues.requests[frame.stream], self._clock()
             queue.arrived(now, rows)
             if not queue.can_come:
                 queue.forget_cancelled()
@@ -189,24 +157,19 @@ class DynamicBatchScheduler:
         """The expected end of a request with this deadline, if it came now."""
         with self._lock:
             limit_s = math.inf if deadline_s is None else deadline_s
-            return self._request_policy.end_s(self._clock(), self._requests[name], limit_s)
+            return self._request_policy.end_s(self._clock(), self._queues.requests[name], limit_s)
 
     def finish(self, frame: Frame) -> None:
         """The lane is done with a frame that was in a batch: shown, failed or dropped. Thread: the lane."""
         with self._lock:
-            stream = self._streams.get(frame.stream)
+            stream = self._queues.streams.get(frame.stream)
             if stream is None:
                 return
             stream.finish(frame)
             if not stream.live:
-                self._rooms[stream.name].notify()
-            self._forget(stream)
+                self._queues.rooms[stream.name].notify()
+            self._queues.forget(stream)
             self._wake()
-
-    def _notify_rooms(self) -> None:
-        """Let every decoder look for room. With the lock held."""
-        for room in self._rooms.values():
-            room.notify_all()
 
     def _wake(self) -> None:
         """Wake the predictor if it waits for frames. With the lock held."""
@@ -263,15 +226,15 @@ class DynamicBatchScheduler:
             for entry in (*decision.batch, *(e for e, _ in decision.drops)):
                 entry.stream.waiting.remove(entry)
             for entry, _ in decision.drops:
-                self._forget(entry.stream)
+                self._queues.forget(entry.stream)
             if not decision.batch:
                 return [], drops, decision.wake_s
             entries = [e for e in decision.batch if e.future.set_running_or_notify_cancel()]
             if len(entries) < len(decision.batch):
-                self._notify_rooms()  # a submitter has cancelled its frame: its place is free
+                self._queues.notify_rooms()  # a submitter has cancelled its frame: its place is free
                 for entry in decision.batch:
                     if entry.future.cancelled():
-                        self._forget(entry.stream)
+                        self._queues.forget(entry.stream)
         return self._book(entries, now), drops, None
 
     def _next_alone(self, now: float, drops: list[tuple[Entry, Cause]]) -> Part | None:
@@ -290,7 +253,7 @@ class DynamicBatchScheduler:
 
     def _book(self, entries: list[Entry], now: float) -> list[Part]:
         """The parts of a batch. The rows of a frame that do not fit run next. With the lock held."""
-        for s in self._streams.values():
+        for s in self._queues.streams.values():
             s.served *= self._options.tuning.service_decay
         batch: list[Part] = []
         for entry in entries:
@@ -334,7 +297,7 @@ class DynamicBatchScheduler:
         with self._lock:
             if self._stopped:
                 return False
-            queue, now = self._adopted(entry), self._clock()
+            queue, now = self._queues.adopt(entry), self._clock()
             if isinstance(queue, StreamQueue) and queue.live:
                 entry.deadline_s = entry.frame.trace.arrived_s + queue.budget_s
             if entry.future.running():
@@ -351,36 +314,20 @@ class DynamicBatchScheduler:
             replaced.drop("overload")
         return True
 
-    def _adopted(self, entry: Entry) -> StreamQueue | RequestQueue:
-        """The queue of this scheduler that takes the entry. With the lock held."""
-        name, old = entry.frame.stream, entry.stream
-        if isinstance(old, StreamQueue) and name not in self._streams:  # it was closed before this scheduler began
-            self._add(StreamQueue(name, old.live, old.capacity, old.budget_s, old.tuning, open=False))
-        entry.stream = self._queue(name)
-        return entry.stream
-
     def evict(self) -> list[Entry]:
         """Stop as `stop` does, but hand the waiting frames to the caller instead of cancelling them."""
         with self._lock:
             self._stopped = True
-            left = [*detached(self._alone), *self._emptied()]
+            left = [*detached(self._alone), *self._queues.empty()]
             self._alone.clear()
             self._work.notify_all()
-            self._notify_rooms()
+            self._queues.notify_rooms()
         return left
-
-    def _emptied(self) -> list[Entry]:
-        """All waiting entries, taken out of their queues. With the lock held."""
-        queues: list[StreamQueue | RequestQueue] = [*self._streams.values(), *self._requests.values()]
-        waiting = [entry for q in queues for entry in q.waiting]
-        for q in queues:
-            q.waiting.clear()
-        return waiting
 
     def on_its_way(self, stream: str) -> int:
         """Frames of a stream that wait, are in batches or with the lane."""
         with self._lock:
-            s = self._streams.get(stream)
+            s = self._queues.streams.get(stream)
             return 0 if s is None else len(s.waiting) + s.ahead
 
     def stop(self) -> None:

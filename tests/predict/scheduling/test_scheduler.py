@@ -708,7 +708,7 @@ def _watched(house: House) -> tuple[_Seen, _Seen]:
     """The conditions "room" of the file f, and "work"."""
     s = house.scheduler
     room, work = _Seen(s._lock), _Seen(s._lock)  # type: ignore[arg-type]
-    s._rooms["f"], s._work = room, work
+    s._queues.rooms["f"], s._work = room, work
     return room, work
 
 
@@ -776,11 +776,11 @@ def test_a_file_that_has_ended_is_forgotten_with_its_last_frame() -> None:
     house.clock.now += FILL_WAIT_S + 1
     house.poll()
     house.end(0.01)
-    assert sorted(house.scheduler._streams) == ["b"]
+    assert sorted(house.scheduler._queues.streams) == ["b"]
     assert house.scheduler.on_its_way("a") == house.scheduler.waiting("a") == 0
     house.scheduler.close("b")
-    assert not house.scheduler._streams
-    assert not house.scheduler._rooms
+    assert not house.scheduler._queues.streams
+    assert not house.scheduler._queues.rooms
 
 
 def test_a_camera_that_is_closed_may_still_hand_in_a_frame() -> None:
@@ -802,7 +802,7 @@ def test_a_camera_that_was_closed_is_forgotten_with_its_last_frame() -> None:
     house.end(0.01)
     house.poll()
     house.end(0.01)
-    assert sorted(house.scheduler._streams) == sorted(house.scheduler._rooms) == ["b"]
+    assert sorted(house.scheduler._queues.streams) == sorted(house.scheduler._queues.rooms) == ["b"]
 
 
 @pytest.mark.parametrize("how", ["late", "cancelled"])
@@ -816,7 +816,7 @@ def test_a_closed_camera_is_forgotten_too_if_its_last_frame_is_not_run(how: str)
     else:
         future.cancel()
     assert house.poll() == ""
-    assert not house.scheduler._streams
+    assert not house.scheduler._queues.streams
 
 
 def test_a_name_that_is_opened_again_starts_afresh_and_its_old_frames_are_still_served() -> None:
@@ -829,7 +829,7 @@ def test_a_name_that_is_opened_again_starts_afresh_and_its_old_frames_are_still_
     waiting = house.submit("a")
     house.scheduler.close("a")
     house.scheduler.open("a", live=True)
-    fresh = house.scheduler._streams["a"]
+    fresh = house.scheduler._queues.streams["a"]
     assert (fresh.after_s, fresh.period_s, fresh.served) == (AFTER_S, None, 0.0)
     house.end(0.01)
     assert house.poll() == "a"
@@ -845,7 +845,7 @@ def test_a_stream_that_is_opened_twice_goes_on() -> None:
     house.poll()
     house.end(after_s=0.020)
     house.scheduler.open("a", live=True)
-    assert house.scheduler._streams["a"].after_s == pytest.approx(0.020)
+    assert house.scheduler._queues.streams["a"].after_s == pytest.approx(0.020)
 
 
 # Rows.
