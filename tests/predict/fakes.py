@@ -1,4 +1,4 @@
-"""A device that can be held: its copies and kernels run late, in an order that the test chooses, and read memory only then."""
+"""A device that a test can hold: its copies and kernels run late, in an order of the test's choice, and read memory only then."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def picture(luma: int) -> Picture:
 
 
 def frame(stream: str, index: int, luma: int, now: float) -> Frame:
-    """A frame whose right label is `luma`."""
+    """A frame with the right label `luma`."""
     return Frame(stream, 0, index, picture(luma), None, StreamInfo(), Trace(now, now))
 
 
 class Held:
-    """Work that is done only when the test says so."""
+    """Work that waits for the test."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -46,7 +46,7 @@ class Held:
             self._allowed -= not self._free
 
     def release(self, count: int = 1) -> None:
-        """Let so many through."""
+        """Let `count` pieces of work through."""
         with self._changed:
             self._allowed += count
             self._changed.notify_all()
@@ -140,7 +140,7 @@ class LateEvent:
 
 
 class LateStream:
-    """A stream whose work waits in a list. It can wait for another's event, as a CUDA stream does."""
+    """A stream with its work in a list. It can wait for another's event, as a CUDA stream does."""
 
     def __init__(self, device: LateDevice) -> None:
         self.device = device
@@ -171,7 +171,7 @@ class LateStream:
 
 
 class LateDevice:
-    """Streams that do nothing until somebody waits; then one step of each in turn, in the order that `turn` gives."""
+    """Streams that do nothing until a thread waits; then one step of each in turn, in the order of `turn`."""
 
     torch_device = torch.device("cpu")
 

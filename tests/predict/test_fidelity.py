@@ -1,4 +1,4 @@
-"""The default model is the reference's, and what it sees is what timm's transform would show it."""
+"""The default model is the reference's, and its input is that of timm's transform."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def _cut(picture: Picture, box: tuple[float, float, float, float]) -> Picture:
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("aspect", [Fraction(1), Fraction(3, 2)])
 def test_a_region_looks_like_a_picture_of_that_part(fit: Any, rotation: int, mirrored: bool, aspect: Fraction) -> None:
-    """A box is resized by its own fit, "squash" unless it names another, whatever the fit of the model is."""
+    """A box is resized by its own fit, "squash" unless it names another; the fit of the model does not count."""
     picture = _ramp(320, 240, rotation=rotation, mirrored=mirrored, sample_aspect=aspect)
     a, b = (np.zeros((3, 224, 224), np.uint8) for _ in range(2))
     RgbPreprocess(SPEC, "crop")(picture, replace(DOOR, fit=fit), a)

@@ -57,7 +57,7 @@ FULL = replace(OPTIONS, profile=Profile({1: Timing(0.010, 0.010), 4: Timing(0.01
 
 
 def _three_batches_on_a_late_device(predictor: AsyncBatchPredictor, engine: LateEngine, gate: Held) -> list[int]:
-    """What is said of twelve frames, if the device reads each batch as late as it can: when the next one has been staged."""
+    """The answers of twelve frames if the device reads each batch as late as possible: after the next one was staged."""
     with predictor:
         predictor.open("a", live=False)
         futures = _submit(predictor, range(10, 22))

@@ -1,4 +1,4 @@
-"""One promise for every task: what `Task` says, whatever the answers are."""
+"""The contract of `Task`, over every task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One contract for every engine, and what a real device would do to the torch engine: copies that run late."""
+"""One contract for every engine, and the behaviour of a real device under the torch engine: copies that run late."""
 
 from __future__ import annotations
 

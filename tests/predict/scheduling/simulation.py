@@ -37,7 +37,7 @@ def frame(stream: str, index: int, arrived_s: float) -> Frame:
 
 @dataclass
 class Outcome:
-    """What became of the frames. `ages_s`: arrival to the end of its batch, of every frame that was served."""
+    """The ends of the frames. ages_s: seconds from the arrival of a served frame to the end of its batch."""
 
     captured: int = 0
     ages_s: list[float] = field(default_factory=list)

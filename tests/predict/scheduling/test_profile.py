@@ -118,7 +118,7 @@ def test_a_batch_that_takes_no_time_is_no_division_by_nought() -> None:
 
 
 def test_a_slow_moment_is_forgotten_although_hardly_anything_is_run_any_more() -> None:
-    """Frames that would be late are dropped, and only what is run is measured: two frames a second of each blind stream."""
+    """Frames that would be late are dropped, and only run frames are measured: two a second of each blind stream."""
     profile = Profile(_table(b1=0.010), 1)
     for k in range(100):
         profile.observe(1, 0.300, 0.04 * k)

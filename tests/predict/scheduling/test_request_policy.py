@@ -39,7 +39,7 @@ WAIT_S = 10
 
 
 class Desk:
-    """A scheduler with one queue of requests, "http", whose batches end when the test says so."""
+    """A scheduler with one queue of requests, "http"; the test ends its batches."""
 
     def __init__(self, shape: Profile = LINE, capacity: int = 100, **options: Any) -> None:
         self.clock = ManualClock()
@@ -221,7 +221,7 @@ def test_only_those_with_earlier_deadlines_and_what_runs_are_in_front() -> None:
     for _ in range(4):
         desk.submit(75)
     with pytest.raises(Refused):
-        desk.submit(29.9)  # 20 ms of what runs, and itself
+        desk.submit(29.9)  # 20 ms of the running batch, and its own
     desk.submit(30.1)
     with pytest.raises(Refused):
         desk.submit(79.9)  # 20 ms, and three batches of two: five that wait, and itself
@@ -239,7 +239,7 @@ def test_a_device_that_is_overdue_is_believed_to_take_as_long_again() -> None:
 
 
 def test_a_slow_moment_refuses_nobody_for_ever() -> None:
-    """What is not run is not measured: an idle device is tried by the times that it has alone."""
+    """A request that is not run is not measured: an idle device is tried by its times alone."""
     desk = Desk()
     for k in range(20):
         desk.scheduler.profile.observe(1, 0.100, desk.clock.now + 1e-3 * k)
@@ -439,7 +439,7 @@ def test_beside_cameras_that_leave_no_room_a_request_still_runs() -> None:
 
 @dataclass
 class Answers:
-    """What became of the requests of a simulated load."""
+    """The ends of the requests of a simulated load."""
 
     offered: int = 0
     refused: int = 0
@@ -450,7 +450,7 @@ class Answers:
 
 
 def _load(shape: Profile, rate: float, deadline_ms: float, seconds: float, seed: int = 1, **options: Any) -> Answers:
-    """Poisson arrivals on a device that takes 0.95 to 1.1 times what its profile says."""
+    """Poisson arrivals on a device that takes 0.95 to 1.1 times its profile."""
     chance, answers, order = random.Random(seed), Answers(), itertools.count()
     shape = Profile(shape.table, shape.max_batch)  # it learns
     desk = Desk(shape, capacity=3 * shape.max_batch, **options)
@@ -611,7 +611,7 @@ def test_c30_what_the_engine_does_to_a_colour_harms_no_other_request_and_not_the
 
 
 def test_c30_cancelled_expired_refused_and_answered_add_up() -> None:
-    """A hundred senders who lose patience, while the device is held."""
+    """A hundred senders cancel their requests while the device is held."""
     gate, engine = Held(), LateEngine()
     engine.gate = gate
     clock = ManualClock(1000.0)

@@ -97,7 +97,7 @@ def _cause(future: Future[Prediction]) -> str | None:
     return error.cause if isinstance(error, Dropped) else None
 
 
-# Live streams: what is dropped.
+# Live streams: dropped frames.
 
 
 def test_the_newest_frame_of_a_camera_wins_and_the_one_that_it_replaces_is_overload() -> None:
@@ -120,7 +120,7 @@ def test_a_frame_that_is_dropped_lets_its_picture_go_at_once() -> None:
 
 @pytest.mark.parametrize(("age_ms", "taken"), [(34.9, True), (35.1, False)])
 def test_a_frame_that_cannot_meet_its_deadline_even_alone_is_dropped_before_any_work(age_ms: float, taken: bool) -> None:
-    """Budget 50 ms, a batch of one takes 10 and what comes after the engine 5."""
+    """Budget 50 ms; a batch of one takes 10, render and sinks 5."""
     house = House(live="a")
     house.show_one_of_each("a")
     future = house.submit("a")
@@ -208,7 +208,7 @@ def test_a_camera_whose_first_frame_is_still_on_its_way_is_not_blind() -> None:
     assert _cause(future) == "deadline"
 
 
-# Live streams: who is served, and how many at once.
+# Live streams: the order of service, and the size of batches.
 
 
 def test_a_batch_is_as_large_as_the_earliest_deadline_allows() -> None:
@@ -240,7 +240,7 @@ def test_the_camera_that_was_served_longest_ago_goes_first_then_the_oldest_frame
     for _ in range(9):
         served += house.poll()
         house.end(10 * MS)
-        # Whoever was served has a new frame first: that must not help it.
+        # A served stream has the first new frame: that must not help it.
         house.submit(served[-1])
     assert served == "bac" * 3
 
@@ -555,7 +555,7 @@ def test_live_before_files() -> None:
 
 
 def test_beside_a_camera_file_batches_are_so_short_that_its_frame_is_in_time() -> None:
-    """Alone 18 of 94 ms are best. Beside a camera whose next frame may come at any time there is room for 5 of 29 ms: then
+    """Alone 18 of 94 ms are best. Beside a camera with a frame due at any time there is room for 5 of 29 ms: then
     9 for the camera's frame and 5 for its lane are within 90 % of the budget."""
     alone = House(CAMERAS_AND_FILES, files="f")
     beside = House(CAMERAS_AND_FILES, files="f", live="a")

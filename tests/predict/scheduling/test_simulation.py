@@ -1,4 +1,4 @@
-"""The scheduler under load, on a clock that moves by events: what the formulas of queueing promise must come out."""
+"""The scheduler under load, on a clock that moves by events: the results of the queueing formulas must come out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipelines.predict.scheduling.profile import Profile
 from tests.predict.scheduling.simulation import profile, simulate
 
 GPU = (0.008, 0.0005)
-"""8 ms a batch and 0.5 ms a frame: taking what waits settles at 24 frames for 48 streams of 25 fps."""
+"""8 ms a batch and 0.5 ms a frame: taking the waiting frames settles at 24 for 48 streams of 25 fps."""
 CPU = (0.0003, 0.0097)
-"""Nearly a straight line through nought."""
+"""Nearly a straight line through 0."""
 
 
 def _uneven(chance: random.Random) -> float:

@@ -1,4 +1,4 @@
-"""Engines for workers that fail in every way; what they do is said by the luma of the frame, or by a file."""
+"""Engines for workers that fail in every way; the luma of the frame, or a file, chooses the fault."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ SHAPE = profile(0.002, 0.0001, 8)
 
 
 class House:
-    """A pool of such engines, and what it told."""
+    """A pool of these engines, and its events."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ def until_gone(pid: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test holds is not taken for hung, unless it says so."""
+    """A worker that a test holds does not count as hung."""
     monkeypatch.setattr(worker, "HANG_S", WAIT_S)
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Path]:
-    """A FIFO; opened for both at the end, so that whoever reads it ends."""
+    """A FIFO; it is opened for reading and writing at the end, so that its readers end."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     yield path
@@ -149,7 +149,7 @@ def held(gate: Path) -> Iterator[None]:
 
 
 def let_through(gate: Path, futures: Sequence[Future[Prediction]]) -> None:
-    """Open the gate for whoever comes, until all are answered."""
+    """Open the gate again and again, until all are answered."""
     deadline_s = time.monotonic() + WAIT_S
     while not all(f.done() for f in futures):
         assert time.monotonic() < deadline_s
@@ -158,7 +158,7 @@ def let_through(gate: Path, futures: Sequence[Future[Prediction]]) -> None:
         os.sched_yield()
 
 
-# What it does when all is well.
+# Without faults.
 
 
 def test_requests_cameras_and_files_get_their_own_answers() -> None:
@@ -338,7 +338,7 @@ def test_c33_a_worker_killed_under_load_costs_no_answer_and_is_replaced() -> Non
 
 
 def test_a_lost_worker_leaves_no_descriptor_and_no_memory_here() -> None:
-    """Not even until the garbage is collected: what failed holds the frames of its way."""
+    """Not even until the garbage collection: an error holds the frames of its stack."""
     with House(workers=1) as house:
         house.pool.open_requests("http", capacity=10)
         gc.disable()
@@ -356,7 +356,7 @@ def test_a_lost_worker_leaves_no_descriptor_and_no_memory_here() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_workers_leave_signals_to_their_parent(number: signal.Signals) -> None:
-    """Ctrl-C goes to all of a terminal's processes; what is in flight is to be answered."""
+    """Ctrl-C goes to all of a terminal's processes; requests in flight are still answered."""
     with House(workers=1) as house:
         house.pool.open_requests("http", capacity=10)
         pids = house.pids()
@@ -446,7 +446,7 @@ def test_an_idle_worker_that_dies_is_replaced_too() -> None:
 
 
 def test_a_slow_batch_is_not_taken_for_a_hang(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its profile knows: five times what 99 of 100 take."""
+    """By its profile: five times the 99th percentile."""
     monkeypatch.setattr(worker, "HANG_S", 0.0)
     with House(lambda: ProbeEngine(0.2), shape=profile(0.1, 0.0, 8)) as house:
         house.pool.open_requests("http", capacity=10)
@@ -506,7 +506,7 @@ def test_c33_more_crashes_than_allowed_and_the_pool_is_not_ready_says_why_and_st
 
 @contextlib.contextmanager
 def _heard(name: str, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What this logger says reaches the test, whoever has set it up before."""
+    """The records of this logger reach the test, also if another test has set it up."""
     logger = logging.getLogger(name)
     logger.addHandler(caplog.handler)
     try:
@@ -520,7 +520,7 @@ def test_a_pool_whose_workers_die_while_they_load_says_so_at_the_end() -> None:
         pytest.fail("entered")
 
 
-# Streams whose worker dies.
+# Streams of a dead worker.
 
 
 def test_a_file_loses_no_frame_though_its_only_worker_is_killed(gate: Path) -> None:
@@ -623,7 +623,7 @@ def test_cameras_without_any_worker_drop_their_frames_and_go_on_with_the_next(ga
         assert [said(house.ask([2], name)[0]) for name in "ab"] == [2, 2]
 
 
-# Whoever dies, nothing is left.
+# Nothing is left behind.
 
 PARENT = """
 import os, signal
