@@ -1,4 +1,4 @@
-"""A device that a test can hold: its copies and kernels run late, in an order of the test's choice, and read memory only then."""
+"""A device that a test can hold: copies and kernels run late, in an order that the test chooses, and read memory only then."""
 
 from __future__ import annotations
 
