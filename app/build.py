@@ -25,6 +25,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.lazy_torch import NamedTorchEngine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
+from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
@@ -148,7 +149,7 @@ class Model:
     """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
     workers, unopened); `why`: what was chosen, in words; `key`: what its measured times belong to."""
 
-    predictor: AsyncBatchPredictor | Pool
+    predictor: Predictor
     engine: Engine
     preprocess: Preprocess
     why: str
@@ -170,11 +171,8 @@ class Model:
         return [{"device": w.device, "restarts": w.restarts} for w in found]
 
     def memory_mb(self) -> float:
-        """Of the GPUs; where there are none, of this process and its workers."""
-        if isinstance(self.predictor, Pool):
-            return self.predictor.memory_mb() + (resident_mb() if self.engine.device == "cpu" else 0.0)
-        memory = self.engine.memory_mb()
-        return resident_mb() if memory is None else memory
+        """Memory of the GPUs; without a GPU, of this process and its workers."""
+        return self.predictor.memory_mb() + (resident_mb() if self.engine.device == "cpu" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +313,7 @@ def _named(name: catalog.ModelName, precision: str, batch: int | None) -> Callab
 
 def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
     """How many the engine computes side by side, and the largest of them."""
-    parallel = engine.parallel if isinstance(engine, OpenVinoEngine) else 1
+    parallel = engine.parallel
     largest = load.largest(settings.max_batch)
     return parallel, largest if parallel == 1 or load.bulk else min(largest, SHARED_BATCH)
 

@@ -18,8 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.frame import Result
 from pipelines.lane import Lane, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
-from pipelines.predict.predictor import AsyncBatchPredictor
-from pipelines.predict.workers.pool import Pool
+from pipelines.predict.interface import Predictor
 
 LEAD_S = 0.3
 """Before the first frames are due: so long, and OPEN_S a stream, takes opening."""
@@ -107,7 +106,7 @@ class Rig:
         if self._counted is not None:
             self._counted.batch(size, seconds)
 
-    def play(self, predictor: AsyncBatchPredictor | Pool, streams: int, seconds: float, period_s: float) -> Trial:
+    def play(self, predictor: Predictor, streams: int, seconds: float, period_s: float) -> Trial:
         """Play so many streams for `seconds`, their frames spread evenly over the period.
 
         :raises SourceError: if a stream breaks off, or never begins.

@@ -33,7 +33,6 @@ from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.options import Batching
-from pipelines.predict.workers.pool import Pool
 
 log = logging.getLogger("watchline.serve")
 
@@ -182,10 +181,9 @@ class Server:
         service.exchange.classifier = stack.enter_context(classifier)
         service.model = self._facts(model)
         service.memory = lambda: memory_share(model)
-        if isinstance(predictor, Pool):
-            service.workers = predictor.workers
-            service.restarts = lambda: predictor.restarts
-            service.lost = lambda: predictor.error is not None
+        service.workers = predictor.workers
+        service.restarts = lambda: predictor.restarts
+        service.lost = lambda: predictor.error is not None
 
     def _drain(self, service: Service) -> None:
         service.state = "stopping"

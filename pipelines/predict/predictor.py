@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.channel import Channel
 from pipelines.crew import Crew
@@ -34,10 +34,8 @@ from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.predict.scheduling.queues import Entry, Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
 from pipelines.predict.staging import Row, Staging, stagers
+from pipelines.predict.workers.facts import WorkerFacts
 from pipelines.tasks.task import Task
-
-if TYPE_CHECKING:
-    from pipelines.predict.workers.worker import WorkerFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +75,8 @@ class AsyncBatchPredictor:
     :raises Stopped: on entering, if it was stopped before.
     """
 
+    restarts = 0
+    """There are no workers."""
     retry_s = 1.0
     """Seconds after which a refused caller may come back, see `Pool`. This predictor refuses all only while it ends."""
 
@@ -152,9 +152,9 @@ class AsyncBatchPredictor:
         """None: this predictor runs in this process. See `Pool`."""
         return ()
 
-    def memory_mb(self) -> float | None:
-        """Memory of the device in use; None if it is the memory of this process."""
-        return self.engine.memory_mb()
+    def memory_mb(self) -> float:
+        """Memory in use outside this process: of the GPU."""
+        return self.engine.memory_mb() or 0.0
 
     @property
     def _running(self) -> DynamicBatchScheduler:

@@ -29,8 +29,9 @@ from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry
 from pipelines.predict.workers.assignment import Assignment
+from pipelines.predict.workers.facts import WorkerFacts
 from pipelines.predict.workers.orphans import RETRY_S, Orphans
-from pipelines.predict.workers.worker import Allowance, Worker, WorkerFacts
+from pipelines.predict.workers.worker import Allowance, Worker
 from pipelines.predict.workers.worker_engine import WorkerEngine
 
 log = logging.getLogger("watchline.pool")

@@ -6,33 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 from pipelines.predict.predictor import AsyncBatchPredictor
+from pipelines.predict.workers.facts import USE_S, State, WorkerFacts
 from pipelines.predict.workers.worker_engine import WorkerEngine
 
-State = Literal["starting", "ready", "dead"]
 HANG_S = 2.0
 HANG_TIMES = 5
 """A worker counts as hung if a batch takes HANG_TIMES its 99th percentile, and HANG_S at least. Another worker answers its
 requests before the usual limit of 5 s: 10 times was 5.1 s for batches of 16 on one thread."""
-USE_S = 10.0
-"""Time over which the use of a device is averaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """The present state of a worker. restarts: replacements so far. memory_mb: of its GPU, or of its process. use: share of
-    the last USE_S seconds in which its device was busy, 0-1."""
-
-    index: int
-    pid: int | None
-    device: str
-    state: State
-    restarts: int
-    memory_mb: float | None
-    use: float
 
 
 class Use:
