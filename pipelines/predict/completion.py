@@ -13,7 +13,7 @@ from pipelines.errors import EngineError, EngineLost
 from pipelines.frame import Box, Picture, Prediction, Region
 from pipelines.predict.engines.engine import Engine, Slot, checked
 from pipelines.predict.recovery import Recovery
-from pipelines.predict.scheduling.queues import Part
+from pipelines.predict.scheduling.queues import Entry, Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
 from pipelines.predict.staging import Row
 from pipelines.tasks.task import Geometry, Rows, Task, row_of
@@ -33,7 +33,7 @@ class Batch:
     @property
     def parts(self) -> list[Part]:
         """Its parts, each once."""
-        return list(dict.fromkeys(row.part for row in self.rows))
+        return list(dict.fromkeys(part for part, _ in self.rows))
 
 
 class Completion:
@@ -119,15 +119,13 @@ class Completion:
             self._scheduler.profile.observe(n, took_s, now)
         finally:
             self.release(batch)  # before the rows are decoded: the next batch need not wait for that
-        for k, row in enumerate(batch.rows):
-            self._answer(row, row_of(rows, k), batch, now)
+        for k, (part, region) in enumerate(batch.rows):
+            if part.valid:
+                self._answer(part.entry, region, row_of(rows, k), batch, now)
         self._told(n, took_s / self._parallel)  # side by side each batch had a share of the device
 
-    def _answer(self, row: Row, outputs: Rows, batch: Batch, now: float) -> None:
+    def _answer(self, entry: Entry, region: Region, outputs: Rows, batch: Batch, now: float) -> None:
         """Decode one row; the last row of a frame completes its future."""
-        entry, region = row.part.entry, row.region
-        if not row.part.valid:
-            return
         try:
             answer = self._task.decode(outputs, Geometry(entry.frame.picture, region, self._box_of))
         except EngineError as error:
@@ -137,7 +135,7 @@ class Completion:
         entry.left -= 1
         if not entry.left:
             entry.frame.trace.inferred_s = now
-            entry.future.set_result(Prediction(entry.answers, batch.id, len(batch.rows)))
+            entry.succeed(Prediction(entry.answers, batch.id, len(batch.rows)))
 
     def failed(self, batch: Batch, error: BaseException, *, newest: bool = False) -> None:
         """The engine failed on a batch. newest: it could not be started. Thread: this one or the predictor's."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import NamedTuple
 
 from pipelines.channel import Channel, Closed
 from pipelines.cores import cores
@@ -17,18 +16,13 @@ from pipelines.predict.scheduling.queues import Part
 
 Stage = Callable[[Slot, int, Picture, Region], None]
 """`Engine.stage`."""
+Row = tuple[Part, Region]
+"""One region of a frame in a batch."""
 
 
 def stagers(wanted: int | None) -> int:
     """Threads that stage a batch. None: a quarter of the cores, at least 1."""
     return max(1, cores() // 4) if wanted is None else wanted
-
-
-class Row(NamedTuple):
-    """One region of a frame in a batch."""
-
-    part: Part
-    region: Region
 
 
 class Staging:
@@ -60,13 +54,13 @@ class Staging:
         Thread: the predictor's.
         """
         while True:
-            rows = [Row(p, region) for p in parts for region in p.frame.regions[p.first : p.stop]]
+            rows = [(p, region) for p in parts for region in p.regions]
             errors = self._run(slot, rows)
             if not errors:
                 return rows
-            for row, error in zip(rows, errors, strict=True):
+            for (part, _), error in zip(rows, errors, strict=True):
                 if error is not None:
-                    row.part.entry.fail(error)
+                    part.entry.fail(error)
             parts = [p for p in parts if p.valid]
 
     def _run(self, slot: Slot, rows: Sequence[Row]) -> list[BaseException | None]:
@@ -111,7 +105,7 @@ class _Job:
         while (k := next(self._next)) < len(self._rows):
             part, region = self._rows[k]
             try:
-                self._stage(self._slot, k, part.frame.picture, region)
+                self._stage(self._slot, k, part.entry.frame.picture, region)
             except BaseException as error:  # a library's SystemExit or CancelledError is the row's error, too
                 self.errors[k] = error
                 self.failed = True

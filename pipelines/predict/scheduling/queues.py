@@ -6,12 +6,13 @@ import bisect
 import math
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pipelines.errors import Dropped
-from pipelines.frame import Answer, Cause, Frame, Prediction
+from pipelines.frame import Answer, Cause, Frame, Prediction, Region
 from pipelines.predict.scheduling.tuning import DEFAULT, Tuning
 
 
@@ -43,6 +44,8 @@ class Entry:
         """Begin a new attempt: its rows in parts of at most `most`."""
         self.attempt += 1
         self.answers, self.left = {}, self.rows
+        if self.rows <= most:
+            return [Part(self, 0, self.rows, self.attempt)]
         return [Part(self, k, min(k + most, self.rows), self.attempt) for k in range(0, self.rows, most)]
 
     def drop(self, cause: Cause) -> None:
@@ -50,13 +53,20 @@ class Entry:
         self.frame.let_go()
         self.fail(Dropped(cause))
 
+    def succeed(self, prediction: Prediction) -> None:
+        """End it with its prediction. Nothing happens if another of its parts has failed meanwhile."""
+        with suppress(InvalidStateError):
+            self.future.set_result(prediction)
+
     def fail(self, error: BaseException) -> None:
         """End it with this error, in a queue or in a batch. Nothing happens if it has ended already."""
+        self.attempt += 1  # its parts in other batches are ignored
         if self.future.running() or (not self.future.done() and self.future.set_running_or_notify_cancel()):
             self.future.set_exception(error)
 
     def cancel(self) -> None:
         """End it at a stop: cancelled, or `Dropped("shutdown")` if it was in a batch."""
+        self.attempt += 1
         if self.future.cancel():
             self.future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would go on waiting
         elif self.future.running():
@@ -81,9 +91,15 @@ class Part:
         return self.entry.frame
 
     @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions of these rows."""
+        regions = self.entry.frame.regions
+        return regions if self.rows == len(regions) else regions[self.first : self.stop]
+
+    @property
     def valid(self) -> bool:
-        """Whether the entry still waits for this part: it has not ended, and was not requeued."""
-        return self.attempt == self.entry.attempt and self.entry.future.running()
+        """Whether the entry still waits for this part: it has not failed, and was not requeued."""
+        return self.attempt == self.entry.attempt
 
 
 @dataclass(slots=True, eq=False)
