@@ -45,10 +45,12 @@ class Tuning:
     """Longest wait of an idle device for a file batch to fill: longer than any healthy decoder needs for one batch. A slower
     source is the bottleneck, and waiting for it gains nothing."""
     starved_s: float = 1.0
-    """Beside cameras that leave no room, a file gets one frame per this time. Without it, it would never end."""
+    """Beside cameras that leave no room, a file gets one frame per this time, so that it ends some day. Simulated: beside three
+    cameras on 0.3 + 9.7 b ms a file gets 9 frames per second, 2 without."""
     reserve: float = 0.9
-    """Share of the budget that file batches may plan with beside cameras; the rest is for decoding and the noise of the
-    machine."""
+    """Share of the budget that file batches may plan with beside cameras; the rest is for decoding and the noise of a machine.
+    The simulation has neither: there 0.8, 0.9 and 1.0 all keep the cameras' goodput at 1.000, and a file beside two cameras on
+    0.3 + 9.7 b ms gets 30, 25 and 43 frames per second."""
 
     # Requests.
 

@@ -197,7 +197,7 @@ def test_cuda_slots_are_read_in_time_and_answers_equal_the_cpus() -> None:
     engine = _torch(CudaDevice("cuda:0"))
     slots = engine.open(8, 2)
     assert slots[0].host_in.is_pinned()
-    assert slots[0].host_out.is_pinned()
+    assert slots[0].host_out[0].is_pinned()
     for turn in range(200):
         slot = slots[turn % 2]
         _fill(slot, 8, turn)
