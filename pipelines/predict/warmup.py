@@ -10,7 +10,8 @@ import numpy as np
 
 from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.engines.engine import Engine, checked, warm_sizes
-from pipelines.predict.scheduling.profile import Profile, Timing, measure, measured_sizes
+from pipelines.predict.measurement import measure
+from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
 from pipelines.tasks.task import Rows
 
 GREY = Picture(np.full((64, 64), 128, np.uint8), np.full((32, 32), 128, np.uint8), np.full((32, 32), 128, np.uint8))

@@ -8,29 +8,11 @@ last batches of any size: few sizes occur often enough to keep statistics of the
 from __future__ import annotations
 
 import bisect
-import math
-import statistics
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MEMORY_S = 2.0
-"""Memory of a batch's ratio. By time, not by number: after a slow moment (another program, a stopped process) nearly every
-frame is dropped as too late, and 64 batches of the few others would take half a minute."""
-WINDOW = 512
-"""Ratios in memory at most."""
-ENOUGH = 8
-"""Least number of ratios that replace the idle table. With fewer, the idle table is tried again."""
-HANDLING_S = 0.002
-"""CPU time of a batch outside the engine: slots, locks and waking threads. Measured with files on 2 cores: a frame cost 7.8 ms
-in batches of 8 and 8.6 ms in batches of 2."""
-GOOD_ENOUGH = 1.03
-"""A batch is as good as the best one if a row costs at most this many times as much: smaller batches wait less and hold less
-memory."""
-MEASURE_S = 0.15
-RUNS = 15
-"""Time to measure one size, and its runs at most."""
-
+from pipelines.predict.scheduling.tuning import DEFAULT, Tuning
 
 LEAST_S = 1e-6
 """Lower limit of a batch's time, for a probe that takes no time: rates are computed from these times."""
@@ -51,11 +33,12 @@ class Profile:
     times between two sizes are interpolated. Beyond the largest measured size the last slope goes on.
     """
 
-    def __init__(self, table: Mapping[int, Timing], max_batch: int, *, pads: bool = False) -> None:
+    def __init__(self, table: Mapping[int, Timing], max_batch: int, *, pads: bool = False, tuning: Tuning = DEFAULT) -> None:
         if not table or min(table) != 1:
             raise ValueError(f"a profile needs the time of a batch of 1, got sizes {sorted(table)}")
         self.table = dict(sorted(table.items()))
         self.max_batch = max_batch
+        self._tuning = tuning
         self._median = [max(_at(self.table, b, "median_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
         self._p99 = [max(_at(self.table, b, "p99_s", pads), LEAST_S) for b in range(1, max_batch + 1)]
         self._ratios: deque[tuple[float, float]] = deque()
@@ -93,9 +76,10 @@ class Profile:
         ratio, ranked = seconds / self._median[b - 1], self._ranked
         self._ratios.append((now_s, ratio))
         bisect.insort(ranked, ratio)
-        while self._ratios[0][0] < now_s - MEMORY_S or len(self._ratios) > WINDOW:
+        oldest_s = now_s - self._tuning.ratio_memory_s
+        while self._ratios[0][0] < oldest_s or len(self._ratios) > self._tuning.ratio_window:
             del ranked[bisect.bisect_left(ranked, self._ratios.popleft()[1])]
-        if len(ranked) < ENOUGH:
+        if len(ranked) < self._tuning.ratios:
             self._ratio_median = self._ratio_p99 = None
             return
         self._ratio_median = ranked[len(ranked) // 2]
@@ -104,12 +88,12 @@ class Profile:
     @property
     def best_batch(self) -> int:
         """The batch size of files: a row costs hardly more in it than in the cheapest size."""
-        return self.good_batch(GOOD_ENOUGH)
+        return self.good_batch(self._tuning.good_enough)
 
     def good_batch(self, within: float) -> int:
         """The smallest measured size in which a row, with its share of handling, costs at most `within` times as much as in
         the cheapest size."""
-        cost = {b: (self._median[b - 1] + HANDLING_S) / b for b in self.table if b <= self.max_batch}
+        cost = {b: (self._median[b - 1] + self._tuning.handling_s) / b for b in self.table if b <= self.max_batch}
         least = min(cost.values())
         return next(b for b in cost if cost[b] <= within * least)
 
@@ -138,51 +122,3 @@ def measured_sizes(max_batch: int) -> list[int]:
     while sizes[-1] < max_batch:
         sizes.append(min(2 * sizes[-1], max_batch))
     return sizes
-
-
-def measure(
-    run: Callable[[int], float],
-    warm: Sequence[int],
-    max_batch: int,
-    *,
-    pads: bool,
-    limit_s: float,
-    keep_on: Callable[[], bool],
-    known: Mapping[int, Timing] | None = None,
-) -> Profile:
-    """Warm the engine at every size in `warm`, then measure.
-
-    run: runs one batch of b and returns its seconds. The sizes are measured in turn, so that a slow moment of the machine
-    meets all of them: decisions depend above all on the shape of the profile. After half of `limit_s`, larger sizes are
-    neither warmed nor measured, and their time is extrapolated. known: figures of an earlier start; they replace the
-    measurement if a check at the smallest size agrees within a quarter. keep_on: asked before each run; False ends early.
-    """
-    spent, first_s = 0.0, math.inf
-    warmed: list[int] = []
-    wanted = set(measured_sizes(max_batch))
-    for b in sorted(set(warm) | wanted):
-        if warmed and (spent > limit_s / 2 or not keep_on()):
-            break
-        took_s = run(b)
-        spent += took_s
-        first_s = min(first_s, took_s)
-        warmed.append(b)
-
-    def timed(sizes: Sequence[int], spent: float) -> dict[int, Timing]:
-        times: dict[int, list[float]] = {b: [] for b in sizes}
-        for _ in range(RUNS):
-            for b in sizes:
-                enough = len(times[b]) > 1 and sum(times[b]) >= MEASURE_S
-                if not enough and (keep_on() and (spent <= limit_s or not times[sizes[0]])):
-                    times[b].append(run(b))
-                    spent += times[b][-1]
-        return {b: Timing(statistics.median(t), max(t)) for b, t in times.items() if t}
-
-    kept: dict[int, Timing] = {}
-    if known and 1 in known:
-        check = timed([1], spent).get(1)
-        if check is not None and 0.8 < check.median_s / known[1].median_s < 1.25:
-            kept = {b: known[b] for b in warmed if b in known} | {1: check}
-    table = kept | timed([b for b in warmed if (b in wanted or pads) and b not in kept], spent)
-    table.setdefault(1, Timing(first_s, first_s))
-    return Profile(table, max_batch, pads=pads)

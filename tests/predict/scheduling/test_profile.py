@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pipelines.predict.scheduling.profile import ENOUGH, Profile, Timing, measure, measured_sizes
+from pipelines.predict.measurement import measure
+from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
+from pipelines.predict.scheduling.tuning import Tuning
 
 pytestmark = pytest.mark.timeout(20)
+
+ENOUGH = Tuning().ratios
 
 
 def _table(**times: float) -> dict[int, Timing]:
