@@ -21,7 +21,7 @@ import pytest
 from app.calibrate.quantise import quantise
 from app.calibrate.sampling import EvenSample, split
 from pipelines.errors import Stopped, UsageError
-from pipelines.frame import Picture
+from pipelines.frame import Picture, Region
 from pipelines.tasks import classification
 from samples import FOLDER
 from tests.clips import grey, write
@@ -65,12 +65,15 @@ def kept(cache: Path) -> list[Path]:
 
 
 class Number:
-    """A preprocess that sees which picture it is."""
+    """A preprocess that sees the number of the picture."""
 
     shape: tuple[int, ...] = (2,)
 
-    def __call__(self, picture: Picture, out: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    def __call__(self, picture: Picture, region: Region, out: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         out[:] = picture.y[0, 0], picture.u[0, 0]
+
+    def box(self, picture: Picture, region: Region) -> None:
+        """All of it."""
 
 
 @pytest.mark.parametrize("frames", [5, 24, 25, 1000])

@@ -22,7 +22,7 @@ from pipelines.predict.models.store import ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
 
 pytestmark = pytest.mark.timeout(60)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIDE = 16
 Array = np.ndarray[Any, np.dtype[np.float32]]
 

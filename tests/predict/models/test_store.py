@@ -27,7 +27,7 @@ from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.scheduling.profile import Timing
 
 pytestmark = pytest.mark.timeout(60)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPEC = InputSpec(8, 9, 10, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 FACTS = ModelFacts(SPEC, ("ein", "zwei", "Größe"), 4, {"engine": "x"})
 WAIT_S = 10
