@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -25,30 +26,38 @@ def _threads() -> set[threading.Thread]:
     return {t for t in threading.enumerate() if not t.daemon}
 
 
-def _children() -> dict[int, str]:
-    """Child processes by id, with their command lines; without multiprocessing's helpers, which stay by design."""
+def _children() -> set[int]:
+    """Ids of this process's children, from the kernel's own list for each thread: a hundred times cheaper than all of /proc."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread ended meanwhile
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def _commands(pids: set[int]) -> dict[int, str]:
+    """Command line of each process; without those of multiprocessing's helpers, which stay by design."""
     found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for pid in pids:
         try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            command = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (OSError, IndexError):
-            continue  # it ended while we looked
-        if parent == os.getpid() and "multiprocessing" not in command:
-            found[int(stat.parent.name)] = command.strip() or "a zombie"
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended meanwhile
+        if "multiprocessing" not in command:
+            found[pid] = command or "a zombie"
     return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Fail a test that leaves a thread (not a daemon) or a child process that was not there before."""
-    threads, children = _threads(), set(_children())
+    threads, children = _threads(), _children()
     yield
     end = time.monotonic() + GRACE_S
     for thread in _threads() - threads:
         thread.join(max(end - time.monotonic(), 0))
     left = [f"thread {t.name}" for t in _threads() - threads]
-    left += [f"process {pid}: {command}" for pid, command in _children().items() if pid not in children]
+    left += [f"process {pid}: {command}" for pid, command in _commands(_children() - children).items()]
     if left:
         pytest.fail(f"left behind: {'; '.join(left)}", pytrace=False)
 
