@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from app.bench.player import Player
 from app.calibrate.fidelity import figures, forced
 from app.config import Settings
 from app.machine.machine import resident_mb
-from app.streams import StreamPlan, spec_of
+from app.streams import StreamPlan
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import UsageError
 from pipelines.frame import WHOLE_FRAME, Frame, Picture, Prediction
@@ -27,9 +27,10 @@ from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
-from pipelines.predict.preprocess import Fit, InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
+from pipelines.predict.preprocess import InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.scheduling.options import Batching, SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
 from pipelines.predict.workers.pool import Pool, PoolOptions
@@ -43,6 +44,7 @@ from pipelines.sources import build
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.source import Source, Unheard
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
+from pipelines.stream_spec import StreamSpec
 from pipelines.tasks.classification import ClassificationTask
 from pipelines.tasks.task import Task
 from samples import FOLDER
@@ -80,24 +82,19 @@ def decoders(at_once: int) -> int:
     return max(1, cores() // 2 // max(at_once, 1))
 
 
-def make_source(stream: StreamPlan, settings: Settings, stop: threading.Event, *, threads: int = 1) -> Source:
-    """The source of a planned stream; see `pipelines.sources.build.make_source`."""
-    return build.make_source(spec_of(stream, settings), stop, threads=threads)
+def make_camera(spec: StreamSpec, stop: threading.Event, start_s: float) -> Source:
+    """A live source, whatever the stream is: a file is played as a camera sends it. start_s: when its first frame is due
+    (monotonic), unless it is a camera.
 
-
-def make_camera(stream: StreamPlan, settings: Settings, stop: threading.Event, start_s: float) -> Source:
-    """A source that is live whatever it is: a file is played as a camera sends it. Its first frame is due at `start_s`, unless
-    it is a camera.
-
-    :raises UsageError: if it is none of that.
+    :raises UsageError: if the source cannot be opened several times.
     """
-    if stream.kind == "file":
-        return Player(Path(stream.address), start_s=start_s)
-    if stream.kind == "synthetic":
-        return SyntheticSource(Synthetic.parse(stream.address), start_s=start_s)
-    if stream.kind == "rtsp":
-        return make_source(stream, settings, stop)
-    raise UsageError(f"{stream.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
+    if spec.kind == "file":
+        return Player(Path(spec.address), start_s=start_s)
+    if spec.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(spec.address), start_s=start_s)
+    if spec.kind == "rtsp":
+        return build.make_source(spec, stop)
+    raise UsageError(f"{spec.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
 
 
 # Predictor.
@@ -126,9 +123,9 @@ class Load:
         streams = list(streams)
         stored = sum(s.stored for s in streams)
         return Load(
-            cameras=len(streams) if settings.realtime else len(streams) - stored,
-            files=not settings.realtime and (stored > 0 or any(s.kind == "network" for s in streams)),
-            stills=all(s.kind == "images" for s in streams),
+            cameras=max(len(streams) if settings.realtime else len(streams) - stored, settings.max_streams or 0),
+            files=not settings.realtime and (stored > 0 or any(s.spec.kind == "network" for s in streams)),
+            stills=all(s.spec.kind == "images" for s in streams),
         )
 
     @property
@@ -233,7 +230,7 @@ def make_pool(
 def _chosen(settings: Settings, workers: int, load: Load, *, apart: bool) -> Chosen:
     """apart: the engines will be opened in other processes."""
     labels = catalog.read_labels(Path(settings.labels)) if settings.labels is not None else None
-    if settings.model == catalog.PROBE:
+    if settings.model == PROBE:
         if settings.device.startswith("cuda"):
             raise UsageError(f"--device {settings.device}: the probe has no use for a GPU; leave --device out")
         times_s = 1e-3 * settings.probe_ms_per_batch, 1e-3 * settings.probe_ms_per_frame
@@ -294,7 +291,7 @@ def places(threads: int, single_ms: float | None, budget_ms: float | None) -> in
 
 
 def rgb(spec: InputSpec, settings: Settings) -> Callable[[], Preprocess]:
-    return functools.partial(RgbPreprocess, spec, cast(Fit, settings.fit))
+    return functools.partial(RgbPreprocess, spec, settings.fit)
 
 
 def _torch(network: catalog.LoadedModel, precision: str) -> Callable[[str, int], Engine]:

@@ -1,143 +1,220 @@
-"""Settings: defaults, then the YAML file, then the flags. One dataclass for `run`, with the names of the flags."""
+"""Settings: defaults, then the YAML file, then the flags."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import logging
-import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from app.options import check, check_value, declared, of_type, option, unknown
 from pipelines.errors import UsageError, reason
-from pipelines.predict.models.catalog import PROBE
-from pipelines.redact import redact_url
-from pipelines.sources.address import mistyped, with_credentials
+from pipelines.predict.models.names import PROBE
+from pipelines.stream_spec import Credentials, RtspClientKind, RtspTransport, StreamOptions
+
+if TYPE_CHECKING:
+    from pipelines.frame import Fit
 
 log = logging.getLogger("watchline.config")
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+EXAMPLE = "streams: {door: {source: rtsp://camera/door}}"
+MAX_BATCH = 128
+
+BENCHES = ("bench files", "bench streams", "bench concurrency")
+MODELS = ("run", "demo", *BENCHES, "serve", "classify")
+"""Commands that load a model."""
+CAMERAS = ("run", "doctor", "calibrate", "bench streams")
+"""Commands that read cameras."""
+ALL = ("run", "demo", *BENCHES, "serve", "classify", "calibrate")
+"""Commands that log."""
+MODEL, PACE, OUT, LIVE, TALK = "model", "which frames, and when", "where results go", "cameras", "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One stream of a YAML file: its source as text, who logs in, and its own values of options, by name."""
+
+    source: str
+    credentials: Credentials | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that `watchline run` can be told. `streams`: sources by the name that was given to them."""
+    """All options of `watchline run`; other commands have some of them."""
 
     sources: tuple[str, ...] = ()
-    streams: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    model: str = "lite0"
-    labels: str | None = None
-    topk: int = 5
-    device: str = "auto"
-    engine: str = "auto"
-    precision: str = "auto"
-    fit: str = "crop"
-    probe_ms_per_batch: float = 0.0
-    probe_ms_per_frame: float = 0.0
-    threads: int | None = None
-    stagers: int | None = None
-    """Threads that make pictures the model's input; None: a quarter of the cores, at least 1."""
-    workers: int | None = None
-    """Processes that run the model; None: this one does."""
-    jobs: int | None = None
-    budget_ms: float = 50.0
-    max_batch: int = 32
-    max_wait_ms: float | None = None
-    realtime: bool = False
-    loop: bool = False
-    max_frames: int | None = None
-    stride: int = 1
-    max_fps: float | None = None
-    deinterlace: bool = False
-    show: bool | None = None
-    output: str | None = None
-    jsonl: str | None = None
-    report: str | None = None
-    rtsp_client: str = "auto"
-    rtsp_transport: str = "tcp"
-    tls_verify: bool = True
-    camera_clock_trusted: bool = False
-    open_timeout: float = 10.0
-    read_timeout: float = 5.0
-    reconnect: bool = True
-    verbose: bool = False
-    quiet: bool = False
-    config: str | None = None
-    """The file that these came from."""
+    streams: Mapping[str, StreamEntry] = field(default_factory=dict)
+    """Of a YAML file, by name."""
+    config: str | None = option(None, "YAML with the same names; flags win over it", ("run",), "", metavar="FILE", file=True)
+
+    model: str = option(
+        "lite0",
+        "lite0 (works offline), a torchvision name, timm:NAME, .onnx, .pt2, .pt, probe",
+        (*MODELS, "calibrate"),
+        MODEL,
+        metavar="NAME|PATH",
+        shown="",
+        file=True,
+    )
+    fit: Fit = option(
+        "crop",
+        "how a frame meets the square input",
+        (*MODELS, "calibrate"),
+        MODEL,
+        choices=("crop", "squash", "pad"),
+        per_stream=True,
+    )
+    labels: str | None = option(None, "line k, from 0, names class k", MODELS, MODEL, metavar="FILE", file=True)
+    topk: int = option(5, "labels a frame", MODELS, MODEL, metavar="N", above=0, per_stream=True)
+    device: str = option(
+        "auto",
+        "auto, cpu, cuda, cuda:N",
+        MODELS,
+        MODEL,
+        metavar="D",
+        shown="",
+        pattern=r"auto|cpu|cuda(:\d+)?",
+        allowed="auto, cpu, cuda, cuda:N",
+    )
+    engine: str = option("auto", "", MODELS, MODEL, choices=("auto", "torch", "openvino"), shown="auto: measured")
+    precision: str = option("auto", "", MODELS, MODEL, choices=("auto", "fp32", "bf16", "int8"), shown="auto: measured")
+    threads: int | None = option(
+        None, "of the model on the CPU, in each process", MODELS, MODEL, metavar="N", shown="all cores", above=0, most=1024
+    )
+    stagers: int | None = option(
+        None,
+        "threads that make pictures the model's input",
+        MODELS,
+        MODEL,
+        metavar="N",
+        shown="a quarter of the cores, at least 1",
+        above=0,
+        most=64,
+    )
+    probe_ms_per_batch: float = option(0.0, "for --model probe: time of a batch", MODELS, MODEL, metavar="X", shown="", least=0)
+    probe_ms_per_frame: float = option(0.0, "and of each frame in it", MODELS, MODEL, metavar="Y", shown="", least=0)
+
+    jobs: int | None = option(
+        None, "files of a folder or glob worked on at once", ("run",), PACE, metavar="N", shown="the cores", above=0
+    )
+    workers: int | None = option(
+        None, "run the model in N processes", ("run",), PACE, metavar="N", shown="in this one", above=0, most=64
+    )
+    max_streams: int | None = option(
+        None,
+        "size the model for N live streams",
+        ("run",),
+        PACE,
+        metavar="N",
+        shown="the given ones",
+        above=0,
+        most=10_000,
+    )
+    budget_ms: float = option(50.0, "latency promise", ("run", "bench streams"), PACE, metavar="MS", above=0, per_stream=True)
+    max_batch: int = option(
+        32, "largest batch", ("run", "bench streams", "bench concurrency"), PACE, metavar="N", above=0, most=MAX_BATCH
+    )
+    max_wait_ms: float | None = option(None, "wait at most so long for a full batch", ("run",), PACE, metavar="MS", least=0)
+    realtime: bool = option(False, "play files as cameras, by their times", ("run",), PACE)
+    loop: bool = option(False, "play files again and again", ("run",), PACE)
+    max_frames: int | None = option(
+        None, "end each stream after N captured frames", ("run",), PACE, metavar="N", above=0, per_stream=True
+    )
+    stride: int = option(1, "work on every N-th frame", ("run",), PACE, metavar="N", above=0, per_stream=True)
+    max_fps: float | None = option(
+        None, "work on at most F frames a second", ("run",), PACE, metavar="F", above=0, per_stream=True
+    )
+    deinterlace: bool = option(False, "take the combs out of interlaced pictures", ("run",), PACE, per_stream=True)
+
+    show: bool | None = option(None, "a window; q ends, space pauses a file", ("run",), OUT, toggle=True)
+    output: str | None = option(
+        None,
+        "annotated video, or a folder for several streams",
+        ("run", "bench files"),
+        OUT,
+        metavar="PATH",
+        file=True,
+        short="-o",
+    )
+    jsonl: str | None = option(
+        None, "one JSON object per captured frame; - is standard output", ("run",), OUT, metavar="PATH", file=True
+    )
+    report: str | None = option(
+        None, "the final report as JSON; - is standard output", ("run",), OUT, metavar="PATH", file=True
+    )
+
+    rtsp_client: RtspClientKind = option(
+        "auto",
+        "reader for rtsp://",
+        CAMERAS,
+        LIVE,
+        choices=("auto", "native", "ffmpeg"),
+        shown="auto: native where it can",
+        per_stream=True,
+    )
+    rtsp_transport: RtspTransport = option("tcp", "", CAMERAS, LIVE, choices=("tcp", "udp"), per_stream=True)
+    tls_verify: bool = option(
+        True, "check the certificates of rtsps://", CAMERAS, LIVE, shown="on", toggle=True, per_stream=True
+    )
+    open_timeout: float = option(10.0, "seconds to open a source", ("run",), LIVE, metavar="S", above=0, per_stream=True)
+    read_timeout: float = option(5.0, "seconds without a picture", ("run",), LIVE, metavar="S", above=0, per_stream=True)
+    reconnect: bool = option(True, "open a lost camera again", ("run",), LIVE, shown="on", toggle=True, per_stream=True)
+    camera_clock_trusted: bool = option(
+        False,
+        "the cameras' clocks are set by one source of time with this machine's: show ages by them",
+        ("run",),
+        LIVE,
+        per_stream=True,
+    )
+
+    verbose: bool = option(False, "debug lines and tracebacks", ALL, TALK, short="-v")
+    quiet: bool = option(False, "errors only", ALL, TALK, short="-q")
+
+    def stream_options(self, overrides: Mapping[str, Any]) -> StreamOptions:
+        """The values for one stream. overrides: its own values, by name."""
+        own = {name: overrides.get(name, getattr(self, name)) for name in per_stream()}
+        for name in ("open_timeout", "read_timeout"):
+            own[f"{name}_s"] = own.pop(name)
+        # Without a value of its own a stream has the predictor's.
+        for name in ("budget_ms", "fit", "topk"):
+            own[name] = overrides.get(name)
+        return StreamOptions(realtime=self.realtime, loop=self.loop, **own)
 
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "engine": ("auto", "torch", "openvino"),
-    "precision": ("auto", "fp32", "bf16", "int8"),
-    "fit": ("crop", "squash", "pad"),
-    "rtsp_client": ("auto", "native", "ffmpeg"),
-    "rtsp_transport": ("tcp", "udp"),
-}
-POSITIVE = (
-    "topk",
-    "threads",
-    "stagers",
-    "workers",
-    "jobs",
-    "budget_ms",
-    "max_batch",
-    "max_frames",
-    "stride",
-    "max_fps",
-    "open_timeout",
-    "read_timeout",
-)
-NOT_NEGATIVE = ("max_wait_ms", "probe_ms_per_batch", "probe_ms_per_frame")
-FILES = ("model", "labels", "output", "jsonl", "report")
-MAX_BATCH = 128
-MOST = {"max_batch": MAX_BATCH, "workers": 64, "threads": 1024, "stagers": 64}
+def per_stream() -> list[str]:
+    """Names of the options of which a stream may have its own value."""
+    return [name for name, found in declared(Settings).items() if found.option.per_stream]
 
 
 def settings(
     flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ, *, sourceless: bool = False
 ) -> Settings:
-    """Put the settings together. `flags`: only those that were given. sourceless: for a command that takes no sources.
+    """Put the settings together. flags: the given ones. sourceless: for a command without sources.
 
-    :raises UsageError: if the file or a value is wrong; it says what was given and what is allowed.
+    :raises UsageError: if the file or a value is wrong; with the given and the allowed values.
     """
-    _check_file("config", config)
+    check_value(declared(Settings)["config"], config)
     values = dict(_from_yaml(Path(config), environ)) if config is not None else {}
     if flags.get("sources"):
-        given = values.pop("streams", None) or values.get("sources")
-        if given:
-            log.info("%d sources of %r are left out: those of the command line replace them", len(given), config)
+        left_out = values.pop("streams", None) or values.get("sources")
+        if left_out:
+            log.info("%d sources of %r are left out: those of the command line replace them", len(left_out), config)
     values.update(flags)
     result = Settings(**values, config=config)
-    _check(result)
+    check(result)
+    _check_together(result)
     if not sourceless and not result.sources and not result.streams:
         raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
     return result
 
 
-def _check(s: Settings) -> None:
-    for name in FILES:
-        _check_file(name, getattr(s, name))
-    for name, allowed in CHOICES.items():
-        value = getattr(s, name)
-        if value not in allowed:
-            raise UsageError(f"{_flag(name)} {value!r} is not known; allowed: {', '.join(allowed)}")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", s.device):
-        raise UsageError(f"--device {s.device!r} is not known; allowed: auto, cpu, cuda, cuda:N")
-    for name in POSITIVE:
-        check_positive(name, getattr(s, name))
-    for name in NOT_NEGATIVE:
-        value = getattr(s, name)
-        _check_finite(name, value)
-        if value is not None and value < 0:
-            raise UsageError(f"{_flag(name)} must be 0 or more, got {value}")
-    for name, most in MOST.items():
-        value = getattr(s, name)
-        if value is not None and value > most:
-            raise UsageError(f"{_flag(name)} must be at most {most}, got {value}")
+def _check_together(s: Settings) -> None:
+    """The rules about several options."""
     if s.model != PROBE and (s.probe_ms_per_batch or s.probe_ms_per_frame):
         raise UsageError(f"--probe-ms-per-batch and --probe-ms-per-frame are for --model probe only, not for {s.model!r}")
     if s.verbose and s.quiet:
@@ -154,30 +231,23 @@ def _check_int8(s: Settings) -> None:
         raise UsageError(f"--precision int8 runs in OpenVINO on the CPU; leave out {given}, or take bf16 or fp32")
 
 
-def _check_file(name: str, value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise UsageError(f"{_flag(name)} is empty; name a file, or leave it out (is a variable not set?)")
-    if value is not None and ("://" in value or mistyped(value)) and not Path(value).exists():
-        raise UsageError(f"{_flag(name)} {redact_url(value)!r} is an address; give a file, and the address as a SOURCE")
-
-
-def check_positive(name: str, value: float | None) -> None:
-    """:raises UsageError: if a setting was given and is no finite number above 0."""
-    _check_finite(name, value)
-    if value is not None and value <= 0:
-        raise UsageError(f"{_flag(name)} must be more than 0, got {value}")
-
-
-def _check_finite(name: str, value: float | None) -> None:
-    if value is not None and not math.isfinite(value):
-        raise UsageError(f"{_flag(name)} must be a finite number, got {value}")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+# YAML.
 
 
 def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    content = _filled(_loaded(path), environ, path)
+    if not isinstance(content, dict):
+        raise UsageError(f"the config {str(path)!r} must be a map of settings, e.g. {EXAMPLE}")
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        name, typed = _setting(str(key), value, path)
+        if name in values:
+            raise UsageError(f"the config {str(path)!r} names {name.replace('_', '-')!r} twice; leave one out")
+        values[name] = typed
+    return values
+
+
+def _loaded(path: Path) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -193,39 +263,30 @@ def _from_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        content = _filled(yaml.load(path.read_text(encoding="utf-8"), Loader), environ, path)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise UsageError(f"cannot read the config {str(path)!r}: {reason(error)}") from None
     except RecursionError:
-        raise UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself") from None
+        raise _nested(path) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
-        raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see the README for an example") from None
-    if not isinstance(content, dict):
-        raise UsageError(f"the config {str(path)!r} must be a map of settings, e.g. {EXAMPLE}")
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        name = str(key).replace("-", "_")
-        if name == "source":
-            name, value = "sources", [value] if isinstance(value, str) else value
-        _known(str(key), name, path)
-        if name in values:
-            raise UsageError(f"the config {str(path)!r} names {name.replace('_', '-')!r} twice; leave one out")
-        values[name] = _typed(str(key), name, value, path)
-    return values
+        raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see docs/cli.md for an example") from None
 
 
-def _known(key: str, name: str, path: Path) -> None:
-    fields = [f.name for f in dataclasses.fields(Settings) if f.name != "config"]
-    if name not in fields:
-        near = difflib.get_close_matches(name, fields, 1)
-        hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
-        raise UsageError(f"the config {str(path)!r} has an unknown setting {key!r}{hint}")
+def _nested(path: Path) -> UsageError:
+    return UsageError(f"the config {str(path)!r} is nested too deeply, or contains itself")
 
 
 def _filled(value: Any, environ: Mapping[str, str], path: Path) -> Any:
-    """`${NAME}` in every text, replaced by the environment's value."""
+    """The content with every `${NAME}` in a text replaced by the environment's value."""
+    try:
+        return _fill(value, environ, path)
+    except RecursionError:
+        raise _nested(path) from None
+
+
+def _fill(value: Any, environ: Mapping[str, str], path: Path) -> Any:
     if isinstance(value, str):
 
         def fill(match: re.Match[str]) -> str:
@@ -235,58 +296,77 @@ def _filled(value: Any, environ: Mapping[str, str], path: Path) -> Any:
 
         return VARIABLE.sub(fill, value)
     if isinstance(value, dict):
-        return {k: _filled(v, environ, path) for k, v in value.items()}
+        return {k: _fill(v, environ, path) for k, v in value.items()}
     if isinstance(value, list):
-        return [_filled(v, environ, path) for v in value]
+        return [_fill(v, environ, path) for v in value]
     return value
 
 
-def _typed(key: str, name: str, value: Any, path: Path) -> Any:
-    """A value from YAML in the type of its setting."""
-    if name == "streams":
-        return _streams(value, path)
+def _setting(key: str, value: Any, path: Path) -> tuple[str, Any]:
+    """Name and value of one entry at the top of the file."""
+    name, place = key.replace("-", "_"), repr(str(path))
+    if name == "source":
+        return "sources", _sources(key, [value] if isinstance(value, str) else value, place)
     if name == "sources":
-        if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(v, str | int) for v in value):
-            raise UsageError(f"{key!r} in {str(path)!r} must be a list of sources")
-        return tuple(str(v) for v in value)
-    kind = str(next(f.type for f in dataclasses.fields(Settings) if f.name == name))
-    wanted: type | tuple[type, ...] = str
-    for word, types in (("bool", bool), ("int", int), ("float", (int, float))):
-        if kind.startswith(word):
-            wanted = types
-            break
-    if isinstance(value, bool) and wanted is not bool:
-        value = None
-    if not isinstance(value, wanted):
-        raise UsageError(f"{key!r} in {str(path)!r} must be {KINDS[kind.split(' ')[0]]}")
-    return value
+        return name, _sources(key, value, place)
+    if name == "streams":
+        return name, dict(_streams(value, place))
+    found = declared(Settings).get(name)
+    if found is None or name == "config":
+        names = ("source", "sources", "streams", *(d.key for d in declared(Settings).values() if d.name != "config"))
+        raise unknown(key, names, f"the config {place}")
+    return name, of_type(found, value, place)
 
 
-KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
-EXAMPLE = "streams: {door: {source: rtsp://camera/door}}"
-ENTRIES = {"source", "user", "password"}
+def _sources(key: str, value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(v, str | int) for v in value):
+        raise UsageError(f"{key!r} in {place} must be a list of sources")
+    return tuple(str(v) for v in value)
 
 
-def _streams(value: Any, path: Path) -> dict[str, str]:
+def _streams(value: Any, place: str) -> Iterator[tuple[str, StreamEntry]]:
     if not isinstance(value, dict) or not value:
-        raise UsageError(f"'streams' in {str(path)!r} must be a map of names, e.g. {EXAMPLE}")
-    return {str(name): _stream(entry, f"stream {str(name)!r} in {str(path)!r}") for name, entry in value.items()}
+        raise UsageError(f"'streams' in {place} must be a map of names, e.g. {EXAMPLE}")
+    for name, entry in value.items():
+        yield str(name), _stream(entry, f"stream {str(name)!r} in {place}")
 
 
-def _stream(entry: Any, what: str) -> str:
-    """The source of one stream, with the user and password that stand beside it put into its address."""
-    if not isinstance(entry, dict) or "source" not in entry or not set(entry) <= ENTRIES:
-        raise UsageError(f"{what} must have an entry 'source', and may have 'user' and 'password', e.g. {EXAMPLE}")
-    if not all(isinstance(v, str | int) and not isinstance(v, bool) for v in entry.values()):
-        raise UsageError(f"the entries of {what} must be texts; quote them")
-    texts = {key: str(v) for key, v in entry.items()}
-    source, user, password = texts["source"], texts.get("user"), texts.get("password")
-    if user is None and password is None:
-        return source
-    if user is None:
-        raise UsageError(f"{what} has a password and no user; give 'user', too")
+def _stream(entry: Any, place: str) -> StreamEntry:
+    if not isinstance(entry, dict) or "source" not in entry:
+        raise UsageError(f"{place} must have an entry 'source', and may have 'user' and 'password', e.g. {EXAMPLE}")
+    texts = {key: entry[key] for key in ("source", "user", "password") if key in entry}
+    if not all(isinstance(v, str | int) and not isinstance(v, bool) for v in texts.values()):
+        raise UsageError(f"the entries of {place} must be texts; quote them")
+    overrides = dict(_override(str(key), value, place) for key, value in entry.items() if key not in texts)
+    source = str(texts["source"])
+    return StreamEntry(source, _credentials(texts, source, place), overrides)
+
+
+def _override(key: str, value: Any, place: str) -> tuple[str, Any]:
+    """A stream's own value of an option."""
+    name, own = key.replace("-", "_"), per_stream()
+    if name not in own:
+        if name in declared(Settings):
+            raise UsageError(
+                f"{place} has a setting {key!r}, which is the same for all streams; write it at the top of the file"
+            )
+        raise unknown(key, ["source", "user", "password", *(n.replace("_", "-") for n in own)], place)
+    found = declared(Settings)[name]
+    typed = of_type(found, value, place)
+    try:
+        check_value(found, typed)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from None
+    return name, typed
+
+
+def _credentials(texts: Mapping[str, Any], source: str, place: str) -> Credentials | None:
+    if "user" not in texts:
+        if "password" in texts:
+            raise UsageError(f"{place} has a password and no user; give 'user', too")
+        return None
     if not re.match(r"(?i)(rtsps?|https?)://[^@]+$", source):
         raise UsageError(
-            f"{what} has a user beside a source that takes none; the source must be an rtsp:// or http:// address without one"
+            f"{place} has a user beside a source that takes none; the source must be an rtsp:// or http:// address without one"
         )
-    return with_credentials(source, user, password)
+    return Credentials(str(texts["user"]), str(texts.get("password", "")))

@@ -16,8 +16,9 @@ from typing import Any
 import cv2  # noqa: F401 - before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
 from rich.console import Console
 
-from app.config import check_positive, settings
+from app.config import MODEL, Settings, settings
 from app.machine.threads import settle
+from app.options import check_number, declared
 from app.terminal.console import start_logging
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.signals import Signals
@@ -69,7 +70,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
 def _run(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.run.run import run as run_settings
 
-    return run_settings(settings(flags, flags.pop("config")), terminal)
+    return run_settings(settings(flags, flags.pop("config", None)), terminal)
 
 
 def _demo(flags: dict[str, Any], terminal: Terminal) -> int:
@@ -130,12 +131,13 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
         made = settings({"sources": sources, "max_frames": flags.pop("frames"), **flags}, None)
         return file_bench.bench(made, terminal.results, as_json=as_json)
     seconds = flags.pop("seconds")
-    check_positive("seconds", seconds)
+    check_number("--seconds", seconds, above=0)
     if which == "streams":
         from app.bench import stream_bench
 
         source, number = flags.pop("source"), flags.pop("streams")
-        check_positive("streams", number)
+        if number is not None:
+            check_number("--streams", number, above=0)
         made = settings({"sources": (sample if source is None else source,), **flags}, None)
         return stream_bench.bench(made, terminal.results, seconds=seconds, streams=number, as_json=as_json)
     from app.bench import concurrency_bench
@@ -145,8 +147,8 @@ def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
-    from app.serve.options import ServeOptions, default_workers
     from app.serve.serve import serve
+    from app.serve.serve_options import ServeOptions, default_workers
     from pipelines.predict.models import autoselect
 
     own = {f.name: flags.pop(f.name) for f in fields(ServeOptions) if f.name in flags}
@@ -165,9 +167,10 @@ def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
     terminal.results.require("classify")
     pictures, as_json = flags.pop("pictures"), flags.pop("json", False)
     url, token_env = flags.pop("url", None), flags.pop("token_env", None)
-    ours = [f"--{name}" for name in ("model", "labels", "fit", "engine", "precision", "device", "threads") if name in flags]
+    ours = [d for k, d in declared(Settings).items() if k in flags and d.option.group == MODEL and k != "topk"]
     if url is not None and ours:
-        raise UsageError(f"{', '.join(ours)} is for a model that is loaded here; with --url the service's own answers")
+        named = ", ".join(d.flag for d in ours)
+        raise UsageError(f"{named} is for a model that is loaded here; with --url the service's own answers")
     wanted = settings(flags, None, sourceless=True)
     return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""What was asked for, taken apart before anything is opened: which streams there are and where each one's output goes."""
+"""The plan of a run, made before anything is opened: its streams, their options, and the places of their outputs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
-from urllib.parse import urlsplit
 
-from app.config import Settings
+from app.config import Settings, StreamEntry
 from pipelines.errors import UsageError, reason
 from pipelines.media.local_files import try_to_write
-from pipelines.redact import HIDDEN, printable, redact_url
+from pipelines.redact import printable, redact_url
 from pipelines.sinks.video import check_video_path
-from pipelines.sources.address import RTSP, SCHEMES, mistyped
+from pipelines.sources.address import check_typing, file_spec, spec_of
 from pipelines.sources.files.images import SUFFIXES as PICTURES
 from pipelines.sources.files.images import animated
-from pipelines.sources.network import speaks
-from pipelines.sources.synthetic import Synthetic
-from pipelines.stream_spec import Kind, RtspClientKind, RtspTransport, StreamOptions, StreamSpec
+from pipelines.stream_spec import StreamSpec
 
 VIDEOS = frozenset(
     {
@@ -55,114 +51,58 @@ VIDEOS = frozenset(
     }
 )
 LISTS = (".txt", ".streams")
-ALLOWED = (
-    f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "
-    "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
-)
 GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
-MAX_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """One stream: its name, what kind of source it is, and its address (or its picture files). `found`: it was not named
-    itself but found in a folder or glob."""
+    """One stream of a run. found: it was not named itself but found in a folder or by a glob; output: its annotated video."""
 
-    name: str
-    kind: Kind
-    address: str
-    pictures: tuple[Path, ...] = ()
+    spec: StreamSpec
     found: bool = False
     output: Path | None = None
 
     @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
     def stored(self) -> bool:
-        """All of it lies on the disk: it has an end, and nothing of it grows old."""
-        return self.kind in ("file", "images")
+        return self.spec.stored
 
-
-def spec_of(stream: StreamPlan, settings: Settings) -> StreamSpec:
-    """The stream as the library takes it."""
-    options = StreamOptions(
-        stride=settings.stride,
-        max_fps=settings.max_fps,
-        max_frames=settings.max_frames,
-        realtime=settings.realtime,
-        loop=settings.loop,
-        deinterlace=settings.deinterlace,
-        open_timeout_s=settings.open_timeout,
-        read_timeout_s=settings.read_timeout,
-        reconnect=settings.reconnect,
-        rtsp_client=cast(RtspClientKind, settings.rtsp_client),
-        rtsp_transport=cast(RtspTransport, settings.rtsp_transport),
-        tls_verify=settings.tls_verify,
-        camera_clock_trusted=settings.camera_clock_trusted,
-    )
-    return StreamSpec(stream.name, stream.kind, stream.address, stream.pictures, options=options)
+    def named(self, name: str) -> StreamPlan:
+        return replace(self, spec=replace(self.spec, name=name))
 
 
 def plan(settings: Settings) -> list[StreamPlan]:
-    """All streams with names of their own and their outputs.
+    """All streams with names and options of their own and their outputs.
 
     :raises UsageError: if a source or an output cannot be as it was asked for.
     """
-    streams = [replace(s, name=name) for name, text in settings.streams.items() for s in _one(name, text)]
+    streams = [_entry(name, entry, settings) for name, entry in settings.streams.items()]
+    options = settings.stream_options({})
     for text in settings.sources:
-        streams += _expanded(text, set())
+        streams += [replace(s, spec=replace(s.spec, options=options)) for s in _expanded(text, set())]
     streams = _with_own_names(streams)
     return _with_outputs(streams, settings)
 
 
-def _one(name: str, text: str) -> list[StreamPlan]:
-    found = _expanded(text, set())
+def _entry(name: str, entry: StreamEntry, settings: Settings) -> StreamPlan:
+    """A stream of a YAML file."""
+    found = _expanded(entry.source, set())
     if len(found) != 1:
-        raise UsageError(f"stream {name!r} must be one source, but {redact_url(text)!r} is {len(found)}; name each as a stream")
-    return found
+        shown = redact_url(entry.source)
+        raise UsageError(f"stream {name!r} must be one source, but {shown!r} is {len(found)}; name each as a stream")
+    spec = found[0].spec
+    options, credentials = settings.stream_options(entry.overrides), entry.credentials or spec.credentials
+    return replace(found[0], spec=replace(spec, name=name, options=options, credentials=credentials))
 
 
 def _expanded(text: str, inside: set[Path], folder: Path | None = None) -> list[StreamPlan]:
-    """The streams that one SOURCE means. inside: list files that are being read. folder: where paths begin, if not here."""
-    if not text.strip():
-        raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
-    if re.fullmatch(r"\d+", text):
-        return [StreamPlan(f"video{int(text)}", "device", f"/dev/video{int(text)}")]
-    if re.fullmatch(r"/dev/video\d+", text):
-        return [StreamPlan(Path(text).name, "device", text)]
-    if text.startswith("synthetic:"):
-        Synthetic.parse(text)
-        return [StreamPlan(text.replace(":", "-"), "synthetic", text)]
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        return [_address(text)]
+    """The streams that one SOURCE means. inside: list files that are being read. folder: where relative paths begin."""
+    if not text.strip() or re.match(r"\d+$|/dev/video\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", text):
+        return [StreamPlan(spec_of(text))]
     return _paths(text, inside, folder)
-
-
-def _address(text: str) -> StreamPlan:
-    try:
-        parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises if it is no number
-        host = parts.hostname
-    except ValueError:
-        host = None
-    scheme = text.split("://")[0].lower()
-    if scheme not in RTSP + SCHEMES:
-        raise UsageError(f"{redact_url(text)!r} is no source that is known; allowed: {ALLOWED}")
-    if scheme in SCHEMES and not speaks(scheme):
-        raise UsageError(
-            f"{redact_url(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor"
-        )
-    user, at, _ = text.split("://", 1)[1].rpartition("@")
-    if not host or any(c in host for c in "=&;,") or (at and any(c in user for c in "@#?/^ ")):
-        raise UsageError(
-            f"{redact_url(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
-            "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a --config"
-        )
-    if re.search(r"\s", text):
-        raise UsageError(f"{redact_url(text)!r} holds a blank, which no address has; take it away, or write %20 for it")
-    # A name stands in every output, and in names of files.
-    places = urlsplit(redact_url(text)).path.split("/")
-    name = "-".join([host, *filter(None, (re.sub(rf"[=:]?{re.escape(HIDDEN)}", "", p) for p in places))])
-    address = scheme + text[len(scheme) :]
-    return StreamPlan(_tame(name), "rtsp" if scheme in RTSP else "network", address)
 
 
 def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan]:
@@ -174,11 +114,7 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
         if not streams:
             raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
         return streams
-    meant = None if path.exists() else mistyped(given)
-    if meant is not None:
-        raise UsageError(
-            f"{redact_url(given)!r} is neither a file that exists nor a valid address; write {redact_url(meant)!r}"
-        )
+    check_typing(given, path)
     if not path.exists() and glob.has_magic(text):
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)
@@ -187,19 +123,18 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
-    if path.suffix.lower() in PICTURES and not animated(path):
-        return [StreamPlan(path.stem, "images", text, (path,))]
-    return [StreamPlan(path.stem or path.name, "file", text)]
+    return [StreamPlan(file_spec(text))]
 
 
 def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
     """Each video or animation is a stream, all pictures together are one. Files of other kinds are passed over."""
     paths = list(paths)
     films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURES and animated(p))}
-    streams = [StreamPlan(p.stem, "file", str(p), found=True) for p in paths if p in films]
+    streams = [StreamPlan(StreamSpec(p.stem, "file", str(p)), found=True) for p in paths if p in films]
     pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES and p not in films)
     if pictures:
-        streams.append(StreamPlan(name or "pictures", "images", str(pictures[0].parent), pictures, found=True))
+        spec = StreamSpec(name or "pictures", "images", str(pictures[0].parent), pictures)
+        streams.append(StreamPlan(spec, found=True))
     return streams
 
 
@@ -230,10 +165,6 @@ def _without_comment(line: str, folder: Path) -> str:
     return re.split(r"\s#", line)[0].strip()
 
 
-def _tame(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:MAX_NAME] or "stream"
-
-
 def _with_own_names(streams: list[StreamPlan]) -> list[StreamPlan]:
     """Equal names get numbers, since a name is a stream's identity in every output."""
     taken: set[str] = set()
@@ -246,7 +177,7 @@ def _with_own_names(streams: list[StreamPlan]) -> list[StreamPlan]:
             number += 1
             name = f"{base}-{number}"
         taken.add(name)
-        result.append(replace(stream, name=name))
+        result.append(stream.named(name))
     return result
 
 
@@ -288,8 +219,8 @@ def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
         check_video_path(video)
     if settings.jsonl == settings.report == "-":
         raise UsageError("two outputs would be written to standard output; give --jsonl or --report a file")
-    sources = {_identity(Path(s.address)) for s in streams if s.kind == "file"}
-    sources |= {_identity(p) for s in streams for p in s.pictures}
+    sources = {_identity(Path(s.spec.address)) for s in streams if s.spec.kind == "file"}
+    sources |= {_identity(p) for s in streams for p in s.spec.pictures}
     read = [*settings.sources, settings.model, settings.labels, settings.config]
     sources |= {_identity(Path(text)) for text in read if text and Path(text).is_file()}
     seen: set[object] = set()

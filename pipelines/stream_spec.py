@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pipelines.frame import Fit, Region
+if TYPE_CHECKING:
+    from pipelines.frame import Fit, Region
 
 Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
 RtspClientKind = Literal["auto", "native", "ffmpeg"]
@@ -15,9 +16,10 @@ RtspTransport = Literal["tcp", "udp"]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """User and password of a source. They never become part of an address that is kept, named or logged."""
+    """User and password of a source, as they are (not percent-encoded). They never become part of an address that is kept,
+    named or logged; neither stands in the repr."""
 
-    user: str
+    user: str = field(repr=False)
     password: str = field(default="", repr=False)
 
 
@@ -67,9 +69,21 @@ class StreamSpec:
     """The regions that the model answers for; none: the whole frame."""
     options: StreamOptions = field(default_factory=StreamOptions)
 
+    @staticmethod
+    def of(name: str, source: str, options: StreamOptions | None = None) -> StreamSpec:
+        """The spec of a source as the command line takes it: a device number, a URL, synthetic:WxH@FPS, or a file.
+
+        :raises UsageError: if it is none of these.
+        """
+        from pipelines.sources.address import spec_of
+
+        return spec_of(source, name, options)
+
     @property
     def regions(self) -> tuple[Region, ...]:
         """One row of a batch each: the zones, or the whole frame with the fit and the number of labels of the options."""
+        from pipelines.frame import Region
+
         return self.zones or (Region(fit=self.options.fit, limit=self.options.topk),)
 
     @property

@@ -26,9 +26,10 @@ from app.run.run import SWITCH_S
 from app.streams import plan
 from app.terminal.stdio import Results
 from pipelines.frame import Picture
-from pipelines.predict.models.catalog import PROBE
+from pipelines.predict.models.names import PROBE
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.sources.build import make_source
 from pipelines.sources.source import Unheard
 
 log = logging.getLogger("watchline.bench")
@@ -87,7 +88,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, as_json: bool
 
 
 def _picture(settings: Settings) -> Picture:
-    source = build.make_source(plan(settings)[0], settings, threading.Event())
+    source = make_source(plan(settings)[0].spec, threading.Event())
     return next(islice(source.frames(threading.Event(), Unheard()), 1)).picture
 
 

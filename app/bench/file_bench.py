@@ -31,7 +31,7 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     :raises UsageError: if a source is no video file.
     """
     streams = plan(settings)
-    if any(s.kind != "file" for s in streams):
+    if any(s.spec.kind != "file" for s in streams):
         raise UsageError("bench files needs video files; it measures how fast they can be worked off")
     job = Job(settings, streams, {}, None, results)
     job.thread.start()
@@ -41,7 +41,7 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
         raise job.error
     report = job.report()
     shown = sum(s["shown"] for s in report["streams"].values())
-    costs = _parts(settings, Path(streams[0].address))
+    costs = _parts(settings, Path(streams[0].spec.address))
     limit_fps = 1e3 * build.cores() / sum(costs.values())
     fps = report["throughput_fps"] or 0.0
     result = report | {

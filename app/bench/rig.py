@@ -111,7 +111,7 @@ class Rig:
 
         :raises SourceError: if a stream breaks off, or never begins.
         """
-        begin_s = time.monotonic() + (CAMERA_S if self._stream.kind == "rtsp" else LEAD_S) + OPEN_S * streams
+        begin_s = time.monotonic() + (CAMERA_S if self._stream.spec.kind == "rtsp" else LEAD_S) + OPEN_S * streams
         count_s = begin_s + min(SETTLE_S, seconds / 2)
         between = (count_s, count_s + seconds)
         names = [f"{self._stream.name}-{k + 1}" for k in range(streams)]
@@ -121,7 +121,7 @@ class Rig:
         stop = threading.Event()
         lanes = []
         for k, (name, ledger) in enumerate(zip(names, ledgers, strict=True)):
-            source = build.make_camera(self._stream, self._settings, stop, begin_s + k * period_s / streams)
+            source = build.make_camera(self._stream.spec, stop, begin_s + k * period_s / streams)
             outputs = Outputs(build.make_sinks(self._stream, live=True))
             lanes.append(Lane(name, source, predictor, outputs, ledger, counted))
         used = _run(lanes, stop, between)

@@ -27,6 +27,7 @@ from app.terminal.stdio import Results
 from pipelines.errors import UsageError
 from pipelines.frame import STAGES, Capture
 from pipelines.predict.predictor import PredictorEvents
+from pipelines.sources.build import make_source
 
 log = logging.getLogger("watchline.bench")
 
@@ -49,7 +50,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
     planned = plan(settings)
     if len(planned) != 1:
         raise UsageError(f"bench streams plays one source many times; {len(planned)} were given, name one")
-    build.make_camera(planned[0], settings, threading.Event(), 0.0)  # says at once if it is none
+    build.make_camera(planned[0].spec, threading.Event(), 0.0)  # says at once if it is none
     sys.setswitchinterval(SWITCH_S)
     limits = StreamLimits(settings, planned[0])
     stage = Rig(settings, planned[0])
@@ -119,9 +120,9 @@ def cameras(settings: Settings) -> build.Load:
 
 def _decoded(settings: Settings, stream: StreamPlan) -> tuple[list[Capture], float]:
     """Some captures, and what one costs. What comes at its own pace is looked at once."""
-    if stream.kind == "file":
-        return stages.decode(lambda: build.make_source(stream, settings, threading.Event()))
-    return stages.decode(lambda: build.make_source(stream, settings, threading.Event()), CAMERA_FRAMES, repeats=0)
+    if stream.spec.kind == "file":
+        return stages.decode(lambda: make_source(stream.spec, threading.Event()))
+    return stages.decode(lambda: make_source(stream.spec, threading.Event()), CAMERA_FRAMES, repeats=0)
 
 
 def reached(good: Callable[[int], bool], first: int) -> int:

@@ -105,7 +105,7 @@ def ensure(settings: Settings, streams: Sequence[StreamPlan], stop: threading.Ev
     calibration = Calibration(settings, stop)
     if calibration.found() is not None:
         return
-    files = [s for s in streams if s.kind == "images" or (s.kind == "file" and Path(s.address).is_file())]
+    files = [s for s in streams if s.spec.kind == "images" or (s.spec.kind == "file" and Path(s.spec.address).is_file())]
     if not files:
         raise autoselect.uncalibrated(settings.model)
     log.info("the model %s has not been calibrated on this machine: that comes first, from the files", settings.model)

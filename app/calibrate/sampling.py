@@ -19,7 +19,9 @@ from app.streams import StreamPlan
 from pipelines.errors import SourceError, Stopped
 from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.preprocess import Preprocess
+from pipelines.sources.build import make_source
 from pipelines.sources.source import Unheard
+from pipelines.stream_spec import StreamSpec
 
 log = logging.getLogger("watchline.calibrate")
 
@@ -120,7 +122,7 @@ class Reading:
         spread, enough = EvenSample(self._preprocess, most), _Until(time.monotonic() + limit_s, self._stop)
         trouble = _Trouble()
         try:
-            source = build.make_source(stream, self._settings, enough, threads=build.decoders(1))
+            source = make_source(_read_once(stream.spec), enough, threads=build.decoders(1))
             with closing(source.frames(enough, trouble)) as captures:
                 for capture in captures:
                     if not capture.corrupt:
@@ -132,6 +134,11 @@ class Reading:
         if trouble.last is not None:
             self.errors.append(f"{stream.name}: {trouble.last}")
         return spread.taken()
+
+
+def _read_once(spec: StreamSpec) -> StreamSpec:
+    """The same stream neither paced nor looped: only its pictures are wanted."""
+    return replace(spec, options=replace(spec.options, realtime=False, loop=False))
 
 
 class _Trouble(Unheard):

@@ -88,7 +88,7 @@ def _outcome(future: Future[Prediction]) -> Prediction | Exception:
 @contextmanager
 def _service(url: str, token_env: str | None, settings: Settings) -> Iterator[Submit]:
     from app.serve.client import Client
-    from app.serve.options import token_from
+    from app.serve.serve_options import token_from
 
     token = None if token_env is None else token_from(token_env)
     with Client(url, token=token) as client:

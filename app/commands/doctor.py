@@ -23,6 +23,7 @@ from pipelines.errors import WatchlineError, reason
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.redact import redact_url
 from pipelines.sinks.display import display_there
+from pipelines.sources.build import make_source
 from pipelines.sources.network import SCHEMES, speaks
 from pipelines.sources.source import Unheard
 
@@ -57,8 +58,8 @@ def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) 
             good = False
             continue
         for stream in streams:
-            answer, answered = _reach(stream, settings)
-            address = redact_url(text if len(streams) == 1 else stream.address)
+            answer, answered = _reach(stream)
+            address = redact_url(stream.spec.address if stream.spec.credentials or len(streams) > 1 else text)
             # An error names its address itself.
             results.put(f"{'source':<10} {answer}" if address in answer else f"{'source':<10} {address}: {answer}")
             good &= answered
@@ -135,7 +136,7 @@ def _threads() -> str:
     return ("\n" + " " * 11).join(lines)
 
 
-def _reach(stream: StreamPlan, settings: Settings) -> tuple[str, bool]:
+def _reach(stream: StreamPlan) -> tuple[str, bool]:
     """Open a source and wait for its first picture, in a thread that is told to stop when that takes too long."""
     found: list[str] = []
     failed: list[str] = []
@@ -144,7 +145,7 @@ def _reach(stream: StreamPlan, settings: Settings) -> tuple[str, bool]:
     def look() -> None:
         began_s = time.monotonic()
         try:
-            with closing(build.make_source(stream, settings, stop).frames(stop, Unheard())) as captures:
+            with closing(make_source(stream.spec, stop).frames(stop, Unheard())) as captures:
                 for capture in captures:
                     width, height = capture.picture.upright_size
                     rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""

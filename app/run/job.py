@@ -15,7 +15,7 @@ from typing import Any
 from app import build
 from app.config import Settings
 from app.machine.machine import machine, resident_mb
-from app.streams import StreamPlan, spec_of
+from app.streams import StreamPlan
 from app.terminal.exit_codes import DONE, FAILED, WRONG
 from app.terminal.stdio import Results
 from pipelines.cores import cores
@@ -147,9 +147,9 @@ class Job:
 
     def _add(self, stream: StreamPlan) -> None:
         """:raises Stopped: if the session stops."""
-        decoding = self._at_once + sum(s.kind in ("file", "network") for s in self._others)
+        decoding = self._at_once + sum(s.spec.kind in ("file", "network") for s in self._others)
         threads = build.decoders(decoding)
-        self.session.add(spec_of(stream, self._settings), partial(self._outputs, stream), decoder_threads=threads)
+        self.session.add(stream.spec, partial(self._outputs, stream), decoder_threads=threads)
 
     def _outputs(self, stream: StreamPlan, source: Source) -> Outputs:
         live = source.live

@@ -114,12 +114,12 @@ def check_sources(streams: Sequence[StreamPlan], settings: Settings) -> dict[str
 
 
 def _check(stream: StreamPlan) -> None:
-    if stream.kind == "file":
-        check_file(Path(stream.address))
-    elif stream.kind == "device":
-        check_device(Path(stream.address))
-    elif stream.kind == "images" and len(stream.pictures) == 1:
-        read_picture(stream.pictures[0], threading.Event())
+    if stream.spec.kind == "file":
+        check_file(Path(stream.spec.address))
+    elif stream.spec.kind == "device":
+        check_device(Path(stream.spec.address))
+    elif stream.spec.kind == "images" and len(stream.spec.pictures) == 1:
+        read_picture(stream.spec.pictures[0], threading.Event())
 
 
 def _join(job: Job, screen: RunScreen, signals: Signals) -> None:

@@ -16,23 +16,22 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from app import build
 from app.config import Settings
 from app.http.server import HttpServer, most_connections, quiet_libraries
 from app.machine.memory import gpu_memory_share, memory_limit_mb
-from app.serve import options as serving
+from app.serve import serve_options as serving
 from app.serve.classifier import Classifier
 from app.serve.handler import ServiceLimits
-from app.serve.options import ServeOptions
+from app.serve.serve_options import ServeOptions
 from app.serve.service import Service
 from app.terminal.exit_codes import DONE, FAILED
 from app.terminal.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.predictor import PredictorEvents
-from pipelines.predict.scheduling.options import Batching
 
 log = logging.getLogger("watchline.serve")
 
@@ -68,7 +67,7 @@ Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
 
 def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
     """The pool of a service."""
-    return build.make_pool(settings, options.workers, events, batching=cast(Batching, options.batching))
+    return build.make_pool(settings, options.workers, events, batching=options.batching)
 
 
 class Server:

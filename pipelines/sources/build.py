@@ -53,6 +53,7 @@ def _rtsp(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
         _timeouts(spec),
         tls_verify=options.tls_verify,
         clock_trusted=options.camera_clock_trusted,
+        credentials=spec.credentials,
     )
     return _reconnected(spec, lambda: RtspSource(spec.address, camera))
 
@@ -63,18 +64,18 @@ def _device(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
 
 def _network(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
     """Over HTTP a file or a live stream, which only opening it tells; else a live stream."""
-    limits = _timeouts(spec)
+    limits, login = _timeouts(spec), spec.credentials
     failed: list[SourceError] = []
     if spec.address.startswith("http"):
         try:
-            if has_end(spec.address, limits, stop):
-                return _paced(NetworkSource(spec.address, live=False, limits=limits, threads=threads), spec)
+            if has_end(spec.address, limits, stop, login):
+                return _paced(NetworkSource(spec.address, live=False, limits=limits, threads=threads, login=login), spec)
         except SourceError as error:
             failed.append(error)
 
     def session() -> Source:
         # The first try has been made already, and failed.
-        return Unopened(failed.pop()) if failed else NetworkSource(spec.address, live=True, limits=limits)
+        return Unopened(failed.pop()) if failed else NetworkSource(spec.address, live=True, limits=limits, login=login)
 
     return _reconnected(spec, session)
 

@@ -13,11 +13,12 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.media.packets import demuxed
 from pipelines.redact import redact_url
-from pipelines.sources.address import SCHEMES
+from pipelines.sources.address import SCHEMES, with_credentials
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.files.file import timeline
 from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Watch
+from pipelines.stream_spec import Credentials
 
 REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
 """A playlist from the network never reads a file of this machine."""
@@ -35,14 +36,14 @@ def speaks(scheme: str) -> bool:
     return True
 
 
-def has_end(url: str, limits: Timeouts, stop: threading.Event) -> bool:
+def has_end(url: str, limits: Timeouts, stop: threading.Event, login: Credentials | None = None) -> bool:
     """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
 
     Takes as long as opening may.
 
     :raises SourceError: if it cannot be opened. That is the first try of a live source (`Unopened`), and no second one.
     """
-    with opened(url, stop=stop, limits=limits, options=REMOTE) as (container, _):
+    with opened(with_credentials(url, login), stop=stop, limits=limits, options=REMOTE) as (container, _):
         if "hls" in container.format.name:
             return container.duration is not None
         return container.size > 0
@@ -64,9 +65,18 @@ class Unopened:
 class NetworkSource:
     """One session. A live one ends with SourceError when the server ends it, a file just ends."""
 
-    def __init__(self, url: str, *, live: bool, limits: Timeouts | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        live: bool,
+        limits: Timeouts | None = None,
+        threads: int = 1,
+        login: Credentials | None = None,
+    ) -> None:
         self.live = live
         self._url = url
+        self._login = login
         self._limits = limits or Timeouts()
         self._threads = 1 if live else threads
 
@@ -75,7 +85,8 @@ class NetworkSource:
         if self.live:
             # Enough of a stream to see its size, no more: what is read while probing is old when it is decoded.
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
-        with opened(self._url, stop=stop, limits=self._limits, options=options) as (container, stream):
+        address = with_credentials(self._url, self._login)
+        with opened(address, stop=stop, limits=self._limits, options=options) as (container, stream):
             info = stream_info(stream)
             packets = demuxed(container) if self.live else demuxed(container, stream)
             yield from decoded(

@@ -10,11 +10,12 @@ import pytest
 from app import build
 from app.build import Load
 from app.config import Settings
-from app.streams import Kind, StreamPlan
+from app.streams import StreamPlan
+from pipelines.stream_spec import Kind, StreamSpec
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:
-    return Load.of([StreamPlan(f"s{k}", kind, "x") for k, kind in enumerate(kinds)], Settings(**settings))
+    return Load.of([StreamPlan(StreamSpec(f"s{k}", kind, "x")) for k, kind in enumerate(kinds)], Settings(**settings))
 
 
 @pytest.mark.parametrize(

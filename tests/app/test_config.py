@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.config import CHOICES, MAX_BATCH, Settings, settings
+from app.config import MAX_BATCH, Settings, StreamEntry, settings
 from app.flags import parser
+from app.options import declared
 from pipelines.errors import UsageError
+from pipelines.stream_spec import Credentials
 from tests.clips import numbered
 from tests.command import PROBE, watchline
 
@@ -26,8 +28,7 @@ def test_every_flag_is_a_setting_and_every_setting_a_flag() -> None:
     run = parser()._subparsers._group_actions[0].choices["run"]  # type: ignore[union-attr,index,call-overload]
     flags = {action.dest for action in run._actions} - {"help", "config"}
     assert flags == {f.name for f in dataclasses.fields(Settings)} - {"streams", "config"}
-    for name, allowed in CHOICES.items():
-        assert tuple(next(a.choices for a in run._actions if a.dest == name)) == allowed
+    assert {a.dest for a in run._actions if a.choices} == {d.name for d in declared(Settings).values() if d.option.choices}
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -62,7 +63,7 @@ def test_a_flag_has_one_name_in_yaml_whichever_dash(place: Path) -> None:
 
 def test_streams_and_numbers_of_devices(place: Path) -> None:
     s = read(place, "streams:\n  door: {source: 'rtsp://cam/door'}\n  desk: {source: 0}\n")
-    assert s.streams == {"door": "rtsp://cam/door", "desk": "0"}
+    assert s.streams == {"door": StreamEntry("rtsp://cam/door"), "desk": StreamEntry("0")}
 
 
 PASSWORD = "p@s#s:w/%^!"
@@ -71,17 +72,50 @@ PASSWORD = "p@s#s:w/%^!"
 def test_user_and_password_apart_need_no_escapes(place: Path) -> None:
     text = "streams: {door: {source: 'rtsp://cam/x', user: 'a b', password: '${P}'}, yard: {source: 'http://cam', user: 7}}"
     s = read(place, text, P=PASSWORD)
-    assert s.streams == {"door": "rtsp://a%20b:p%40s%23s%3Aw%2F%25%5E%21@cam/x", "yard": "http://7@cam"}
+    assert s.streams == {
+        "door": StreamEntry("rtsp://cam/x", Credentials("a b", PASSWORD)),
+        "yard": StreamEntry("http://cam", Credentials("7")),
+    }
+    assert PASSWORD not in repr(s)
 
 
 def test_environment_in_values(place: Path) -> None:
     s = read(place, "streams: {door: {source: 'rtsp://u:${DOOR_PASSWORD}@cam/door'}}\n", DOOR_PASSWORD="p%40ss")
-    assert s.streams == {"door": "rtsp://u:p%40ss@cam/door"}
+    assert s.streams == {"door": StreamEntry("rtsp://u:p%40ss@cam/door")}
+
+
+OWN = "{source: a.mp4, max-fps: 5, budget_ms: 80, fit: squash, topk: 3, rtsp-transport: udp, open-timeout: 3}"
+
+
+def test_a_stream_may_have_its_own_values(place: Path) -> None:
+    s = read(place, f"max-fps: 10\nstride: 2\nstreams: {{door: {OWN}, yard: {{source: b.mp4}}}}\n")
+    door, yard = (s.stream_options(s.streams[name].overrides) for name in ("door", "yard"))
+    assert (door.max_fps, door.stride, door.budget_ms, door.fit, door.topk) == (5, 2, 80, "squash", 3)
+    assert (door.rtsp_transport, door.open_timeout_s, door.read_timeout_s) == ("udp", 3, 5)
+    assert (yard.max_fps, yard.stride, yard.budget_ms, yard.fit, yard.topk) == (10, 2, None, None, None)
+    assert (yard.rtsp_transport, yard.open_timeout_s) == ("tcp", 10)
+
+
+def test_the_own_values_of_a_stream_in_a_run(place: Path) -> None:
+    numbered(place / "num.mp4", frames=12)
+    (place / "c.yaml").write_text("streams:\n  a: {source: num.mp4, stride: 3, topk: 2}\n  b: {source: num.mp4}\n")
+    done = watchline("run", "--config", "c.yaml", *PROBE, "--jsonl", "-")
+    assert done.code == 0
+    shown = {name: [k for k in done.lines if k["stream"] == name and k["status"] == "ok"] for name in "ab"}
+    assert [k["frame"] for k in shown["a"]] == [0, 3, 6, 9]
+    assert len(shown["b"]) == 12
+    assert {name: {len(k["labels"]) for k in lines} for name, lines in shown.items()} == {"a": {2}, "b": {5}}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("streams: {door: {source: a.mp4, max-fsp: 5}}\n", ["stream 'door'", "'max-fsp'", "did you mean 'max-fps'"]),
+        ("streams: {door: {source: a.mp4, max-fps: 0}}\n", ["stream 'door'", "--max-fps must be more than 0, got 0"]),
+        ("streams: {door: {source: a.mp4, max-fps: fast}}\n", ["'max-fps'", "stream 'door'", "must be a number"]),
+        ("streams: {door: {source: a.mp4, fit: stretch}}\n", ["stream 'door'", "allowed: crop, squash, pad"]),
+        ("streams: {door: {source: a.mp4, model: probe}}\n", ["stream 'door'", "'model'", "the same for all streams"]),
+        ("config: other.yaml\nsource: a.mp4\n", ["unknown setting 'config'"]),
         ("modell: probe\n", ["modell", "did you mean 'model'"]),
         ("max-bach: 3\n", ["max-bach", "did you mean 'max-batch'"]),
         ("max-batch: eight\nsource: a.mp4\n", ["max-batch", "a whole number"]),

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Settings
+from app.config import Settings, StreamEntry
 from app.streams import plan
 from pipelines.errors import UsageError
-from pipelines.sources.address import RTSP, SCHEMES
+from pipelines.sources.address import RTSP, SCHEMES, with_credentials
+from pipelines.stream_spec import Credentials
 
 SECRET = "geheim"
 
 
 def streams(*sources: str, **more: object) -> list[tuple[str, str, str]]:
     """Name, kind and address of each stream."""
-    return [(s.name, s.kind, s.address) for s in plan(Settings(sources=sources, **more))]  # type: ignore[arg-type]
+    return [(s.name, s.spec.kind, s.spec.address) for s in plan(Settings(sources=sources, **more))]  # type: ignore[arg-type]
 
 
 def refused(*sources: str, **more: object) -> str:
@@ -46,7 +47,7 @@ def _files(place: Path) -> None:
         ("/dev/video3", ("video3", "device", "/dev/video3")),
         ("rtsp://cam/door", ("cam-door", "rtsp", "rtsp://cam/door")),
         ("RTSP://cam:8554/door", ("cam-door", "rtsp", "rtsp://cam:8554/door")),
-        (f"rtsp://u:{SECRET}@cam/a/b", ("cam-a-b", "rtsp", f"rtsp://u:{SECRET}@cam/a/b")),
+        (f"rtsp://u:{SECRET}@cam/a/b", ("cam-a-b", "rtsp", "rtsp://cam/a/b")),
         (f"rtmp://cam/live/{SECRET}", ("cam-live", "network", f"rtmp://cam/live/{SECRET}")),
         (f"rtmp://cam/live/{SECRET}?a/b", ("cam-live", "network", f"rtmp://cam/live/{SECRET}?a/b")),
         ("https://host/x.mp4?token=1", ("host-x.mp4", "network", "https://host/x.mp4?token=1")),
@@ -56,6 +57,26 @@ def _files(place: Path) -> None:
 )
 def test_one_source(text: str, stream: tuple[str, str, str]) -> None:
     assert streams(text) == [stream]
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "login"),
+    [
+        ("rtsp://cam/a", "rtsp://cam/a", None),
+        ("rtsp://u:p%40s@cam:554/a@b", None, None),
+        ("rtsp://u:p%40s@cam:554/a?x=1", "rtsp://cam:554/a?x=1", Credentials("u", "p@s")),
+        ("http://u@cam/x", "http://cam/x", Credentials("u")),
+        ("HTTPS://a%20b:@[::1]:80/x", "https://[::1]:80/x", Credentials("a b")),
+    ],
+)
+def test_user_and_password_leave_the_address(text: str, address: str | None, login: Credentials | None) -> None:
+    if address is None:
+        assert "is not a valid address" in refused(text)
+        return
+    spec = plan(Settings(sources=(text,)))[0].spec
+    assert (spec.address, spec.credentials) == (address, login)
+    assert "p@s" not in repr(spec)
+    assert with_credentials(address, login).count("@") == (login is not None)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +99,17 @@ def test_a_secret_in_a_path_is_in_no_name(place: Path, path: str, name: str) -> 
     """Nor in the output file's; the camera is asked for all of it."""
     (place / "out").mkdir()
     made = plan(Settings(sources=(f"rtsp://cam:554/{path}",), output="out"))
-    assert [(s.name, s.address, str(s.output)) for s in made] == [(name, f"rtsp://cam:554/{path}", f"out/{name}.mp4")]
+    assert [(s.name, s.spec.address, str(s.output)) for s in made] == [(name, f"rtsp://cam:554/{path}", f"out/{name}.mp4")]
 
 
 def test_a_folder_is_its_videos_and_one_stream_of_pictures() -> None:
     found = plan(Settings(sources=("folder",)))
-    assert [(s.name, s.kind, s.found) for s in found] == [
+    assert [(s.name, s.spec.kind, s.found) for s in found] == [
         ("a", "file", True),
         ("b", "file", True),
         ("folder", "images", True),
     ]
-    assert [p.name for p in found[2].pictures] == ["p1.jpg", "p2.PNG"]
+    assert [p.name for p in found[2].spec.pictures] == ["p1.jpg", "p2.PNG"]
 
 
 def test_a_glob() -> None:
@@ -204,13 +225,13 @@ class TestRefused:
     def test_every_scheme_that_is_known_is_named_and_known_when_mistyped(
         self, scheme: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.streams.speaks", lambda scheme: True)
+        monkeypatch.setattr("pipelines.sources.network.speaks", lambda scheme: True)
         assert streams(f"{scheme}://cam/x/y")[0][1] == ("rtsp" if scheme in RTSP else "network")
         assert f"{scheme}://" in refused("foo://cam/x")
         assert f"write '{scheme}://cam'" in refused(f"{scheme}:/cam")
 
     def test_a_protocol_that_ffmpeg_was_built_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.streams.speaks", lambda scheme: scheme != "srt")
+        monkeypatch.setattr("pipelines.sources.network.speaks", lambda scheme: scheme != "srt")
         assert "without srt://" in refused(f"srt://u:{SECRET}@cam/x")
         assert streams("udp://cam:5000")[0][1] == "network"
 
@@ -286,4 +307,4 @@ class TestRefused:
 
     def test_a_stream_of_the_config_must_be_one_source(self) -> None:
         with pytest.raises(UsageError, match="'door' must be one source"):
-            plan(Settings(streams={"door": "folder"}))
+            plan(Settings(streams={"door": StreamEntry("folder")}))

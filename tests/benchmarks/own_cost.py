@@ -33,7 +33,9 @@ from app.streams import StreamPlan
 from app.terminal.stdio import Results
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.sources.build import make_source
 from pipelines.sources.source import Unheard
+from pipelines.stream_spec import StreamSpec
 from samples import FOLDER
 from tests.clips import numbered
 
@@ -117,7 +119,7 @@ def _monitor_ms(frames: int = 20_000) -> float:
 
 def _run_ms(settings: Settings, streams: int) -> float:
     """CPU milliseconds a frame of a whole run, from the moment at which it is ready."""
-    plans = [StreamPlan(f"s{k}", "file", settings.sources[0]) for k in range(streams)]
+    plans = [StreamPlan(StreamSpec(f"s{k}", "file", settings.sources[0])) for k in range(streams)]
     job = Job(settings, plans, {}, None, Results(None))
     job.thread.start()
     job.thread.join()
@@ -131,8 +133,8 @@ def _decode_ms(settings: Settings, streams: int) -> float:
     taken = [0] * streams
 
     def decode(k: int) -> None:
-        stream = StreamPlan("s", "file", settings.sources[0])
-        source = build.make_source(stream, settings, threading.Event(), threads=build.decoders(streams))
+        spec = StreamSpec("s", "file", settings.sources[0])
+        source = make_source(spec, threading.Event(), threads=build.decoders(streams))
         for _ in source.frames(threading.Event(), Unheard()):
             taken[k] += 1
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 from app import build
 from app.config import Settings
-from app.serve.options import ServeOptions
 from app.serve.serve import Make, Server, make_model
+from app.serve.serve_options import ServeOptions
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.serve.options import ServeOptions, check, is_loopback, listen, token
+from app.serve.serve_options import ServeOptions, check, is_loopback, listen, token
 from pipelines.errors import UsageError
 from tests.command import watchline
 from tests.serve.serving import JPEG, Caller, get, grey, post, served

@@ -453,7 +453,7 @@ def test_the_service_is_ready_when_the_pool_is(url: str) -> None:
         return make(*args)  # type: ignore[arg-type]
 
     from app.config import Settings
-    from app.serve.options import ServeOptions
+    from app.serve.serve_options import ServeOptions
 
     server = Server(Settings(model="probe"), ServeOptions(port=0), make=slow)  # type: ignore[arg-type]
     server.thread.start()

@@ -18,9 +18,10 @@ import numpy as np
 
 from pipelines.frame import Capture
 from pipelines.sources.opening import Timeouts
-from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import PacketCounts, Source
+from pipelines.stream_spec import RtspClientKind, RtspTransport
 from tests.clips import number_of
 
 PATIENCE_S = 20.0
@@ -35,7 +36,7 @@ READERS = ("native tcp", "native udp", "ffmpeg tcp", "ffmpeg udp")
 
 def camera(url: str, reader: str = "native tcp", limits: Timeouts | None = None) -> RtspSource:
     """A camera read in one of the ways."""
-    client, transport = cast(tuple[Client, Transport], reader.split())
+    client, transport = cast(tuple[RtspClientKind, RtspTransport], reader.split())
     return RtspSource(url, RtspOptions(client, transport, limits or Timeouts()))
 
 

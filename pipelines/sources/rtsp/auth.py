@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pipelines.redact import one_line
-from pipelines.sources.rtsp.url import Credentials
+from pipelines.stream_spec import Credentials
 
 HASHES: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),

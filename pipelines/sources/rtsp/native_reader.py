@@ -75,6 +75,7 @@ class NativeRtsp:
             verify_tls=options.tls_verify,
             clock=self._clock,
             all_tracks=all_tracks,
+            credentials=options.credentials,
         ) as client:
             alone = not all_tracks and bool(client.track.other_tracks)
             yield from _Reader(client, redact_url(self._url), options, watch, self._clock, alone=alone).captures(stop)

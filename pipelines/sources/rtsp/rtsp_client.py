@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from pipelines.errors import SourceError
@@ -24,6 +25,7 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.rtsp_session import Handshake, Moved, Session
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.url import Target, display, parse
+from pipelines.stream_spec import Credentials
 
 REDIRECTS = 5
 
@@ -46,8 +48,10 @@ class RtspClient:
         verify_tls: bool = True,
         clock: Callable[[], float] = time.monotonic,
         all_tracks: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
         self._url = url
+        self._credentials = credentials
         self._name = display(url)
         self._transport: Literal["tcp", "udp"] = transport
         self._stop = stop
@@ -93,7 +97,7 @@ class RtspClient:
         """
         self._begun, self._error = False, None
         try:
-            self._open(parse(self._url), Deadline(self._limits.open_s, self._stop, self._clock))
+            self._open(self._target(), Deadline(self._limits.open_s, self._stop, self._clock))
         except SourceError as error:
             self.close()
             raise about(self._name, error) from None
@@ -150,6 +154,10 @@ class RtspClient:
                 session.tear_down()
         finally:
             session.close()
+
+    def _target(self) -> Target:
+        target = parse(self._url)
+        return target if target.credentials is not None else replace(target, credentials=self._credentials)
 
     def _open(self, target: Target, deadline: Deadline) -> None:
         for _ in range(REDIRECTS + 1):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from pipelines.errors import SourceError
 from pipelines.redact import one_line, redact_url
+from pipelines.stream_spec import Credentials
 
 PORTS = {"rtsp": 554, "rtsps": 322}
 """RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""
@@ -19,14 +20,6 @@ MAX_SHOWN = 200
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Who asks, percent-decoded; neither half stands in the repr."""
-
-    user: str = field(repr=False)
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.sources.rtsp.rtsp_options import Client, RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Unheard
+from pipelines.stream_spec import RtspClientKind, RtspTransport
 from tests.benchmarks.age.figures import SETTLE_S
 from tests.servers.stamp import read_stamp, strip_of
 
@@ -41,7 +42,7 @@ def main() -> None:
     print(json.dumps({"seen": [(at_s, read_stamp(strip)) for at_s, strip in seen], "cpu_ms": cpu_ms}))
 
 
-def _watchline(client: Client, transport: Transport, url: str) -> Iterator[Luma]:
+def _watchline(client: RtspClientKind, transport: RtspTransport, url: str) -> Iterator[Luma]:
     for capture in RtspSource(url, RtspOptions(client, transport)).frames(threading.Event(), Unheard()):
         yield capture.picture.y
 

@@ -17,14 +17,15 @@ from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtsp.native_reader import NativeRtsp
 from pipelines.sources.rtsp.rtsp_client import RtspClient
-from pipelines.sources.rtsp.rtsp_options import RtspOptions, Transport
+from pipelines.sources.rtsp.rtsp_options import RtspOptions
+from pipelines.stream_spec import RtspTransport
 from tests.servers.streaming import Streaming, described, goodbye, sender_report
 from tests.sources.play import Player
 from tests.sources.rtp.packetize import CODECS, STEP, Codec, Marks, Stream, bare, decode, packetize, stream, wire
 from tests.sources.rtsp.clients import Clock, nothing_open  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_open")]
-TRANSPORTS: tuple[Transport, ...] = ("tcp", "udp")
+TRANSPORTS: tuple[RtspTransport, ...] = ("tcp", "udp")
 Plane = npt.NDArray[np.uint8]
 WRAPS = 2**32 - 4 * STEP
 SSRC = 5
@@ -53,7 +54,7 @@ class Camera:
     def __init__(
         self,
         sdp: bytes,
-        transport: Transport = "tcp",
+        transport: RtspTransport = "tcp",
         *,
         trusted: bool = False,
         read_s: float = 5,
@@ -93,7 +94,7 @@ class Camera:
         return str(self.player.error)
 
 
-def watched(sdp: bytes, packets: Sequence[RtpPacket], transport: Transport = "tcp") -> Player:
+def watched(sdp: bytes, packets: Sequence[RtpPacket], transport: RtspTransport = "tcp") -> Player:
     """A session from its first packet to its last."""
     with Camera(sdp, transport) as camera:
         camera.send(packets)
@@ -105,7 +106,7 @@ class TestWhole:
     @pytest.mark.parametrize("transport", TRANSPORTS)
     @pytest.mark.parametrize(("codec", "b_frames", "slices"), [("h264", 0, 1), ("h264", 2, 4), ("h265", 0, 1), ("h265", 2, 1)])
     def test_every_picture_comes_once_in_order_over_all_wraps(
-        self, codec: Codec, b_frames: int, slices: int, transport: Transport
+        self, codec: Codec, b_frames: int, slices: int, transport: RtspTransport
     ) -> None:
         source = stream(codec, frames=30, gop=10, b_frames=b_frames, slices=slices, first=WRAPS)
         packets = bare(packetize(source, sequence=65_500))
@@ -137,7 +138,7 @@ class TestWhole:
         assert all(b > a for a, b in pairwise(times))
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_a_camera_that_begins_anew_within_its_session(self, transport: Transport) -> None:
+    def test_a_camera_that_begins_anew_within_its_session(self, transport: RtspTransport) -> None:
         """Its clock, its numbers and its identity are others; ours go on."""
         source = stream("h264")
         packets = bare(packetize(source))
@@ -173,7 +174,7 @@ def groups_that_are_whole(packets: Sequence[tuple[int, RtpPacket]], kept: Sequen
 class TestLoss:
     @pytest.mark.parametrize("transport", TRANSPORTS)
     @pytest.mark.parametrize("codec", CODECS)
-    def test_no_picture_is_wrong_and_none_is_lost_that_was_whole(self, codec: Codec, transport: Transport) -> None:
+    def test_no_picture_is_wrong_and_none_is_lost_that_was_whole(self, codec: Codec, transport: RtspTransport) -> None:
         source = stream(codec, frames=60)
         truth = true_pictures(source)
         packets = packetize(source, mtu=400)
@@ -235,7 +236,7 @@ class TestLoss:
 
 class TestTheCamerasClock:
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_each_picture_has_the_time_at_which_it_was_taken(self, transport: Transport) -> None:
+    def test_each_picture_has_the_time_at_which_it_was_taken(self, transport: RtspTransport) -> None:
         source = stream("h264", frames=24, gop=6, b_frames=2, first=WRAPS)
         packets = packetize(source)
         with Camera(described("h264"), transport) as camera:
@@ -257,7 +258,7 @@ class TestTheCamerasClock:
         )
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_a_report_before_the_first_picture_holds_from_that_on(self, transport: Transport) -> None:
+    def test_a_report_before_the_first_picture_holds_from_that_on(self, transport: RtspTransport) -> None:
         with Camera(described("h264"), transport) as camera:
             camera.server.report(sender_report(SSRC, 1.7e9, 1000))
             camera.send(bare(packetize(stream("h264"))))
@@ -295,7 +296,7 @@ class TestEnds:
         assert len(clean(camera.player.captures)) == 12
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_reports_answers_and_pieces_of_pictures_are_no_pictures(self, transport: Transport) -> None:
+    def test_reports_answers_and_pieces_of_pictures_are_no_pictures(self, transport: RtspTransport) -> None:
         source = stream("h264", frames=30, gop=30)
         packets = packetize(source)
         begins = [packet for unit, packet in packets if unit < 3]
@@ -317,7 +318,7 @@ class TestEnds:
         assert "firewall" not in str(camera.player.error)
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_a_camera_that_wants_its_sound_set_up_too(self, transport: Transport) -> None:
+    def test_a_camera_that_wants_its_sound_set_up_too(self, transport: RtspTransport) -> None:
         """It sends nothing for the video alone."""
         with Camera(described("h264"), transport, read_s=0.5, clock=time.monotonic) as camera:
             camera.server.until_playing(2)
@@ -329,7 +330,7 @@ class TestEnds:
         assert list(camera.player.ears.said) == ["all tracks"]
 
     @pytest.mark.parametrize(("transport", "hinted"), [("tcp", False), ("udp", True)])
-    def test_a_firewall_is_thought_of_where_nothing_comes(self, transport: Transport, hinted: bool) -> None:
+    def test_a_firewall_is_thought_of_where_nothing_comes(self, transport: RtspTransport, hinted: bool) -> None:
         with Camera(described("h264"), transport, read_s=0.3, clock=time.monotonic) as camera:
             camera.player.until_ended()
         assert "no picture for 0.3 s" in str(camera.player.error)

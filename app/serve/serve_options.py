@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import math
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from app.config import MAX_BATCH
+from app.options import check as check_options
+from app.options import option
 from pipelines.cores import cores
 from pipelines.errors import UsageError
 
-BATCHING = ("dynamic", "fixed")
+if TYPE_CHECKING:
+    from pipelines.predict.scheduling.options import Batching
+
 BATCHES_A_WORKER = 3
 """Batches that may wait for each worker, by default."""
-MAX_BATCH = 128
-MAX_WORKERS = 64
+WHERE, HOW = "where, and for whom", "how requests are worked on"
+SERVE = ("serve",)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Names as the flags have them. queue_depth: in batches of max_batch, None: three for each worker."""
+    """The options of `watchline serve` beside those of the model."""
 
-    workers: int = 1
-    host: str = "127.0.0.1"
-    port: int = 8000
-    batching: str = "dynamic"
-    max_batch: int = 16
-    max_wait_ms: float = 5.0
-    queue_depth: int | None = None
-    request_timeout: float = 5.0
-    max_upload_mb: float = 16.0
-    token_env: str | None = None
-    no_auth: bool = False
+    host: str = option("127.0.0.1", "", SERVE, WHERE, metavar="ADDRESS", shown="127.0.0.1: this machine only")
+    port: int = option(8000, "0 takes a free one", SERVE, WHERE, metavar="N", least=0, most=65535)
+    token_env: str | None = option(None, "the variable that holds the token requests must show", SERVE, WHERE, metavar="NAME")
+    no_auth: bool = option(False, "other machines may ask without a token", SERVE, WHERE)
+    workers: int = option(
+        1, "worker processes", SERVE, HOW, metavar="N", shown="one for two cores, up to 4; 1 on a GPU", least=1, most=64
+    )
+    batching: Batching = option("dynamic", "by deadlines, or full batches", SERVE, HOW, choices=("dynamic", "fixed"))
+    max_batch: int = option(16, "largest batch", SERVE, HOW, metavar="N", least=1, most=MAX_BATCH)
+    max_wait_ms: float = option(5.0, "wait at most so long for a full batch", SERVE, HOW, metavar="MS", least=0, most=60_000)
+    queue_depth: int | None = option(
+        None, "batches that may wait", SERVE, HOW, metavar="N", shown="3 for each worker", least=1, most=10_000
+    )
+    request_timeout: float = option(
+        5.0, "seconds until a request without a deadline ends", SERVE, HOW, metavar="S", least=0.001, most=3600
+    )
+    max_upload_mb: float = option(16.0, "largest body", SERVE, HOW, metavar="MB", least=0.001, most=1024)
 
     @property
     def capacity(self) -> int:
@@ -56,22 +67,8 @@ def default_workers(device: str) -> int:
 
 
 def check(options: ServeOptions) -> None:
-    """:raises UsageError: if a value is wrong; it says what was given and what is allowed."""
-    limits = {
-        "workers": (1, MAX_WORKERS),
-        "port": (0, 65535),
-        "max_batch": (1, MAX_BATCH),
-        "queue_depth": (1, 10_000),
-        "max_wait_ms": (0, 60_000),
-        "request_timeout": (0.001, 3600),
-        "max_upload_mb": (0.001, 1024),
-    }
-    for name, (least, most) in limits.items():
-        value = getattr(options, name)
-        if value is not None and not (math.isfinite(value) and least <= value <= most):
-            raise UsageError(f"--{name.replace('_', '-')} must be from {least} to {most}, got {value}")
-    if options.batching not in BATCHING:
-        raise UsageError(f"--batching {options.batching!r} is not known; allowed: {', '.join(BATCHING)}")
+    """:raises UsageError: if a value is wrong; with the given and the allowed values."""
+    check_options(options)
     if options.token_env is not None and options.no_auth:
         raise UsageError("--token-env and --no-auth exclude each other; leave one out")
 
