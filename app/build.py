@@ -33,7 +33,8 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, Pr
 from pipelines.predict.preprocess import InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.scheduling.options import Batching, SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
-from pipelines.predict.workers.pool import Pool, PoolOptions
+from pipelines.predict.workers.pool import Pool
+from pipelines.predict.workers.supervisor import PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.render import text
 from pipelines.render.overlay import Overlay, OverlayStyle

@@ -19,8 +19,10 @@ class Predictor(Protocol):
     preprocess: Preprocess
     warmup_s: float
     """Seconds that entering took."""
-    restarts: int
-    """Workers that were replaced."""
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were replaced."""
 
     @property
     def engine(self) -> Engine:

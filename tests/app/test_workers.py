@@ -166,7 +166,7 @@ def test_c48_threads_are_shared_out_and_what_was_asked_for_wins(monkeypatch: pyt
 
     def threads(**settings: int) -> set[int]:
         pool = build.make_pool(Settings(**settings), 3, PredictorEvents(), build.Load()).predictor
-        made = [pool._make(k, PredictorEvents())[0]._engine for k in range(3)]  # type: ignore[union-attr, attr-defined]
+        made = [pool._supervisor._make(k, PredictorEvents())[0]._engine for k in range(3)]  # type: ignore[union-attr, attr-defined]
         return {engine._threads for engine in made}
 
     assert threads() == {2}

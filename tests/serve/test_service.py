@@ -423,7 +423,7 @@ def test_the_documentation_says_what_is_answered(url: str) -> None:
     parts = schema["components"]["schemas"]
     real = {
         "Answer": post(url, grey(5)).json,
-        "Model": get(url, "/v1/model").json,
+        "ModelReport": get(url, "/v1/model").json,
         "State": get(url, "/ready").json,
         "HealthReport": get(url, "/v1/health-report").json,
         "Failure": post(url, b"x").json,

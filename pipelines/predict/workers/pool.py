@@ -6,50 +6,26 @@ predictor has scheduler, profile and preprocessing. Each kind of work has its wa
 - a camera stays with the worker that had the fewest cameras when it was opened: its mailbox is one, the newest frame wins;
 - a file's frame goes to the worker with the fewest frames of that file, a request to the worker that should answer it first.
 
-Each worker has a thread, `worker:K`, that starts it, waits for its end and starts the next, a few times a minute at most.
 The frames of a lost worker run once more on another. A frame that two workers were lost with fails: it may be the cause.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from pipelines.crew import Crew
-from pipelines.errors import Dropped, EngineLost, Refused, Stopped
+from pipelines.errors import Dropped, Refused, Stopped
 from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.scheduling.queues import Entry
-from pipelines.predict.workers.assignment import Assignment
 from pipelines.predict.workers.facts import WorkerFacts
-from pipelines.predict.workers.orphans import RETRY_S, Orphans
-from pipelines.predict.workers.worker import Allowance, Worker
-from pipelines.predict.workers.worker_engine import WorkerEngine
-
-log = logging.getLogger("watchline.pool")
-
-LOSSES = 2
-"""Workers that may be lost while they run a frame; then it fails."""
-
-Make = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]]
-"""An engine for place K, and its predictor; nothing is started yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
-    """workers: processes. restarts: replacements within `within_s` seconds, at most."""
-
-    workers: int
-    restarts: int = 5
-    within_s: float = 60.0
+from pipelines.predict.workers.orphans import RETRY_S
+from pipelines.predict.workers.supervisor import Make, PoolOptions, Supervisor
 
 
 class Pool:
@@ -72,37 +48,27 @@ class Pool:
     ) -> None:
         """preprocess: for questions about boxes; each worker's predictor has one of its own."""
         self.preprocess = preprocess
-        self.restarts = 0
         self.warmup_s = 0.0
-        self._make = make
         self._events = events or PredictorEvents()
         self._clock = clock
         self._crew = Crew(self._abort)
-        self._changed = threading.Condition()
-        """Guards the pool. Schedulers' locks are taken within it, never the other way round."""
-        self._workers = [Worker(k) for k in range(options.workers)]
-        self._allowance = Allowance(options.restarts, options.within_s)
-        self._routes = Assignment(self._workers)
-        self._orphans = Orphans(self._changed, clock)
-        self._again_s = float("-inf")
-        """Monotonic: no worker is started before."""
-        self._entered = False
-        self._stopping = False
-        self._first: AsyncBatchPredictor | None = None
-        self._error: BaseException | None = None
+        self._supervisor = Supervisor(make, options, self._events, clock)
+        self._changed = self._supervisor.changed
+        self._routes = self._supervisor.routes
 
     # Life cycle.
 
     def __enter__(self) -> Pool:
         self._crew.__enter__()
         began_s = self._clock()
-        for worker in self._workers:
-            self._crew.start(f"worker:{worker.index}", lambda w=worker: self._keep(w))  # type: ignore[misc]
-        self._crew.start("orphans", lambda: self._orphans.expire(lambda: not self._stopping))
+        supervisor = self._supervisor
+        for worker in supervisor.workers:
+            self._crew.start(f"worker:{worker.index}", lambda w=worker: supervisor.keep(w))  # type: ignore[misc]
+        self._crew.start("orphans", lambda: supervisor.orphans.expire(lambda: not supervisor.stopping))
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self.ready)
-            stopped = self._stopping
-            self._entered = not stopped
+            self._changed.wait_for(lambda: supervisor.stopping or supervisor.ready)
+            stopped = supervisor.stopping
+            supervisor.entered = not stopped
         self.warmup_s = self._clock() - began_s
         if stopped:
             self._crew.join()
@@ -115,14 +81,7 @@ class Pool:
 
     def stop(self) -> None:
         """Cancel the waiting frames and end; running batches are finished first. Any thread, any time, also during warm-up."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-            orphans = self._orphans.take()
-        for entry, _ in orphans:
-            entry.cancel()
-        for worker in self._workers:
-            worker.stop()
+        self._supervisor.stop()
 
     def _abort(self) -> None:
         self.stop()
@@ -134,17 +93,22 @@ class Pool:
     @property
     def ready(self) -> bool:
         """Whether every worker is warm, and new work is taken."""
-        return not self._stopping and all(w.state == "ready" for w in self._workers)
+        return self._supervisor.ready
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were replaced."""
+        return self._supervisor.restarts
 
     def workers(self) -> list[WorkerFacts]:
         """The present state of every worker."""
         with self._changed:
-            return [w.facts() for w in self._workers]
+            return [w.facts() for w in self._supervisor.workers]
 
     @property
     def error(self) -> BaseException | None:
         """The error that ended the pool, or that keeps it from working."""
-        return self._crew.error or self._error
+        return self._crew.error or self._supervisor.error
 
     @property
     def engine(self) -> Engine:
@@ -160,10 +124,10 @@ class Pool:
     def _any(self) -> AsyncBatchPredictor:
         """The first predictor that is ready, or was."""
         with self._changed:
-            self._first = next(iter(self._routes.ready()), self._first)
-            if self._first is None:
-                raise RuntimeError("the pool is used before it was entered")
-            return self._first
+            found = self._supervisor.first = next(iter(self._routes.ready()), self._supervisor.first)
+        if found is None:
+            raise RuntimeError("the pool is used before it was entered")
+        return found
 
     def memory_mb(self) -> float:
         """Memory of all workers: of their GPUs, or of their processes."""
@@ -199,7 +163,7 @@ class Pool:
     @property
     def retry_s(self) -> float:
         """Seconds after which a refused caller may come back: a second, or until the next worker may be started."""
-        return max(self._again_s - self._clock(), 0.0) + RETRY_S
+        return max(self._supervisor.again_s - self._clock(), 0.0) + RETRY_S
 
     def open_requests(self, name: str, *, capacity: int) -> None:
         """Announce a queue of requests. Each worker has its share of the capacity."""
@@ -215,10 +179,10 @@ class Pool:
             return self._submit_request(frame, deadline_s)
         while (predictor := self._predictor_for(frame)) is not None:
             future = predictor.submit(frame)
-            if not future.cancelled() or self._stopping:
+            if not future.cancelled() or self._supervisor.stopping:
                 return future
         future = Future()
-        if self._stopping:
+        if self._supervisor.stopping:
             future.cancel()
         else:
             frame.let_go()
@@ -229,7 +193,7 @@ class Pool:
         refused: Refused | None = None
         with self._changed:
             ready = self._routes.ready()
-        if self._stopping:
+        if self._supervisor.stopping:
             return _cancelled()
         for predictor in sorted(ready, key=lambda p: p.end_s(frame.stream, deadline_s)):
             try:
@@ -237,7 +201,7 @@ class Pool:
             except Refused as error:
                 refused = refused or error
                 continue
-            if not future.cancelled() or self._stopping:
+            if not future.cancelled() or self._supervisor.stopping:
                 return future
         raise refused or Refused(self.retry_s, "no_worker")
 
@@ -246,137 +210,9 @@ class Pool:
         pool is stopping."""
         with self._changed:
             if not self._routes.live(frame.stream):
-                self._changed.wait_for(lambda: self._stopping or self._routes.ready())
-            found = [] if self._stopping else self._routes.of(frame.stream)
+                self._changed.wait_for(lambda: self._supervisor.stopping or self._routes.ready())
+            found = [] if self._supervisor.stopping else self._routes.of(frame.stream)
             return min(found, key=lambda p: p.on_its_way(frame.stream), default=None)
-
-    # Threads worker:K.
-
-    def _keep(self, worker: Worker) -> None:
-        """Start the worker, again and again. An error of another kind than its loss, at the first start or while it runs, ends
-        the pool."""
-        begun = False
-        while self._begin(worker):
-            assert worker.predictor is not None
-            assert worker.engine is not None
-            reason = ""
-            try:
-                with worker.predictor as predictor:
-                    begun = True
-                    self._join(worker)
-                    reason = worker.engine.join()
-                    predictor.lose(EngineLost(reason))
-            except Stopped:
-                pass
-            except EngineLost as error:
-                reason = str(error)
-            except Exception as error:
-                if not begun or worker.state != "starting":
-                    raise
-                reason = f"{type(error).__name__}: {error}"
-            self._leave(worker)
-            if not self._wait_to_restart(worker, reason):
-                return
-
-    def _begin(self, worker: Worker) -> bool:
-        events = PredictorEvents(
-            lambda size, seconds: self._batch(worker, size, seconds),
-            orphaned=lambda entries, error: self._orphaned(worker, entries, error),
-        )
-        with self._changed:
-            if not self._stopping:
-                worker.begin(*self._make(worker.index, events))
-            return not self._stopping
-
-    def _batch(self, worker: Worker, size: int, seconds: float) -> None:
-        worker.use.add(seconds)
-        # The listener gets the share of all devices together.
-        self._events.batch(size, seconds / len(self._workers))
-
-    def _join(self, worker: Worker) -> None:
-        """The worker is warm: assign streams to it, and requeue the orphans."""
-        with self._changed:
-            predictor = worker.is_ready()
-            self._first = self._first or predictor
-            self._routes.joined(worker)
-            self._error = None
-            orphans = self._orphans.take()
-            self._changed.notify_all()
-        for entry, error in orphans:
-            self._requeue(entry, error)
-
-    def _leave(self, worker: Worker) -> None:
-        """The worker is gone: its cameras go to the others. Any thread, more than once."""
-        with self._changed:
-            if worker.state == "dead":
-                return
-            worker.state = "dead"
-            self._routes.left(worker)
-            self._changed.notify_all()
-
-    def _orphaned(self, worker: Worker, entries: Sequence[Entry], error: EngineLost) -> None:
-        """These frames were evicted from a lost worker. Thread: one of its predictor's."""
-        self._leave(worker)
-        for entry in entries:
-            if entry.losses < LOSSES:
-                self._requeue(entry, error)
-            else:
-                entry.fail(error)
-
-    def _requeue(self, entry: Entry, error: EngineLost) -> None:
-        """Run it on another worker. If none is ready it waits for one, as long as its queue's patience."""
-        with self._changed:
-            if not self._stopping and any(predictor.requeue(entry) for predictor in self._candidates(entry)):
-                return
-            if not self._stopping and entry.stream.patience_s > 0:
-                self._orphans.add(entry, error)
-                return
-        if self._stopping:
-            entry.cancel()
-        else:
-            entry.drop("overload")
-
-    def _candidates(self, entry: Entry) -> list[AsyncBatchPredictor]:
-        """The predictors that may run it, the best first. With the lock held."""
-        name = entry.frame.stream
-        if name in self._routes.requests:
-            return sorted(self._routes.ready(), key=lambda p: p.end_s(name, entry.deadline_s))
-        return self._routes.of(name)
-
-    def _wait_to_restart(self, worker: Worker, reason: str) -> bool:
-        """Wait until another may be started; False: the pool stops.
-
-        :raises EngineLost: if too many workers were lost before the pool was entered.
-        """
-        with self._changed:
-            if self._stopping:
-                return False
-            wait_s = self._allowance.take(self._clock())
-        if wait_s > 0:
-            self._say_too_many(worker, reason, wait_s)
-        else:
-            log.warning("worker %d: %s; another is started", worker.index, reason)
-        with self._changed:
-            while wait_s > 0 and not self._stopping:
-                self._changed.wait(wait_s)
-                wait_s = self._allowance.take(self._clock())
-            if self._stopping:
-                return False
-            worker.restarts += 1
-            self.restarts += 1
-            return True
-
-    def _say_too_many(self, worker: Worker, reason: str, wait_s: float) -> None:
-        a = self._allowance
-        text = f"worker {worker.index}: {reason}; {a.count} were replaced within {a.within_s:g} s"
-        error = EngineLost(f"{text}, no further one is started for {wait_s:.0f} s")
-        if not self._entered:
-            raise error
-        log.error("%s", error)
-        if all(w.state == "dead" for w in self._workers):
-            self._error = error
-            self._again_s = self._clock() + wait_s
-            self._events.failed()
 
 
 def _cancelled() -> Future[Prediction]:

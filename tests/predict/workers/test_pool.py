@@ -30,7 +30,8 @@ from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import worker
-from pipelines.predict.workers.pool import Pool, PoolOptions
+from pipelines.predict.workers.pool import Pool
+from pipelines.predict.workers.supervisor import PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
@@ -202,7 +203,7 @@ def test_cameras_are_shared_out() -> None:
     with House() as house:
         for name in "abcd":
             house.pool.open(name, live=True)
-        assert [house.pool._routes.cameras(w) for w in house.pool._workers] == [2, 2]
+        assert [house.pool._routes.cameras(w) for w in house.pool._supervisor.workers] == [2, 2]
         for name in "abcd":
             assert said(house.ask([9], name)[0]) == 9
 
@@ -588,7 +589,7 @@ def test_cameras_of_a_dead_worker_go_to_the_others_and_some_come_back() -> None:
             pool.open(name, live=True)
         kill(house.pids()[0])
         house.until(lambda: pool.restarts == 1 and pool.ready)
-        assert [pool._routes.cameras(w) for w in pool._workers] == [2, 2]
+        assert [pool._routes.cameras(w) for w in pool._supervisor.workers] == [2, 2]
         for name in "abcd":
             one = frame(name, 0, 50, time.monotonic())
             assert said(pool.submit(one)) == 50
@@ -604,7 +605,7 @@ def test_cameras_of_a_dead_worker_do_not_wait_for_its_successor(gate: Path, tmp_
         with held(gate):
             assert [said(house.ask([luma], name)[0]) for luma, name in ((7, "a"), (8, "b"))] == [7, 8]
         house.until(lambda: house.pool.ready)
-        assert [house.pool._routes.cameras(w) for w in house.pool._workers] == [1, 1]
+        assert [house.pool._routes.cameras(w) for w in house.pool._supervisor.workers] == [1, 1]
 
 
 def test_cameras_without_any_worker_drop_their_frames_and_go_on_with_the_next(gate: Path, tmp_path: Path) -> None:
