@@ -10,8 +10,9 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from pipelines.frame import Picture
+from pipelines.media.colour import scaler_code
 from pipelines.media.pixels import EXACT
-from pipelines.media.planes import SCALER_SPACES, color_range, yuv_frame
+from pipelines.media.planes import color_range, yuv_frame
 from tests.system import need
 
 Rgb = npt.NDArray[np.uint8]
@@ -28,7 +29,7 @@ def rgb(picture: Picture) -> Rgb:
         format="rgb24",
         interpolation=EXACT,
         threads=1,
-        src_colorspace=SCALER_SPACES[picture.matrix],
+        src_colorspace=scaler_code(picture.matrix),
         src_color_range=color_range(picture.full_range),
         dst_color_range=color_range(True),
     )

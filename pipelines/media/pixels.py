@@ -12,12 +12,11 @@ from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
-from pipelines.media.planes import SCALER_SPACES, color_range, plane_array
+from pipelines.media.colour import MATRICES, scaler_code
+from pipelines.media.planes import color_range, plane_array
 from pipelines.media.sidedata import display_matrix
 from pipelines.sources.transparency import Page, transparent
 
-MATRICES: dict[int, Matrix] = {1: "bt709", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020"}
-"""AVColorSpace -> matrix. Anything else, unspecified too, is BT.601, as the ffmpeg command line takes it."""
 # PyAV's list of kinds ends before FFmpeg's: a photo's EXIF block, say, would make every other kind unreadable. What it
 # does not know passes for a kind that nobody here asks for.
 SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore[assignment,method-assign]
@@ -94,8 +93,8 @@ class Pixels:
             format="yuv420p",
             interpolation=EXACT,
             threads=1,
-            src_colorspace=SCALER_SPACES[matrix],
-            dst_colorspace=SCALER_SPACES[matrix],
+            src_colorspace=scaler_code(matrix),
+            dst_colorspace=scaler_code(matrix),
             src_color_range=color_range(full or opaque.format.is_rgb),
             dst_color_range=color_range(full),
         )

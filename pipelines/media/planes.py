@@ -8,14 +8,10 @@ import av
 import numpy as np
 import numpy.typing as npt
 from av.video.plane import VideoPlane
-from av.video.reformatter import ColorRange, Colorspace
+from av.video.reformatter import ColorRange
 
-from pipelines.frame import Matrix, Picture, Plane
-
-COLORSPACES: dict[Matrix, int] = {"bt601": 6, "bt709": 1, "bt2020": 9, "fcc": 4, "smpte240m": 7}
-"""H.273 matrix coefficients, as FFmpeg writes them into frames and streams."""
-SCALER_SPACES: dict[Matrix, int] = {**COLORSPACES, "bt601": int(Colorspace.ITU601)}
-"""The scaler counts by its own numbers, in which bt601 is 5."""
+from pipelines.frame import Picture, Plane
+from pipelines.media.colour import COEFFICIENTS
 
 
 def color_range(full: bool) -> int:
@@ -54,7 +50,7 @@ def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0,
         exported = tuple(_exportable(plane) for plane in planes)
         frame = av.VideoFrame.from_dlpack(exported, format="yuv420p", width=w, height=h)
     # A frame made from planes has no tags.
-    frame.colorspace = COLORSPACES[picture.matrix]
+    frame.colorspace = COEFFICIENTS[picture.matrix].code
     frame.color_range = color_range(picture.full_range)
     return frame
 

@@ -34,11 +34,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.frame import WHOLE_FRAME, Box, Fit, Picture, Plane, Region, upright
+from pipelines.media.colour import COEFFICIENTS
 from pipelines.media.planes import plane_array, yuv_frame
 
 FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
 KERNELS = {"bicubic": "flags=bicubic+" + FLAGS + ":param0=0:param1=0.47", "bilinear": "flags=bilinear+" + FLAGS}
-FILTER_MATRIX = {"bt601": "smpte170m", "bt709": "bt709", "bt2020": "bt2020nc", "fcc": "fcc", "smpte240m": "smpte240m"}
 MARGIN = range(2, 65)
 """Output pixels that are scaled beyond the crop and thrown away: the range in which an edge on the grid is searched. Two cover
 the kernel's reach over the window's edge."""
@@ -202,7 +202,7 @@ class Scaler:
         self._geometry = g = geometry
         self._graph = av.filter.Graph()
         self._graph.threads = 1
-        matrix = FILTER_MATRIX[picture.matrix]
+        matrix = COEFFICIENTS[picture.matrix].filter_name
         drawn_from = self._graph.add(
             "buffer",
             f"video_size={g.x.stop - g.x.start}x{g.y.stop - g.y.start}:pix_fmt=yuv420p:time_base=1/1"

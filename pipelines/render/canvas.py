@@ -9,21 +9,13 @@ import cv2
 import numpy as np
 
 from pipelines.frame import Matrix, Picture, Plane, upright
+from pipelines.media.colour import COEFFICIENTS
 from pipelines.render.builtin import draw_builtin
 from pipelines.render.plane_pool import Planes
+from pipelines.render.style import RGB
 
-RGB = tuple[int, int, int]
 YUV = tuple[int, int, int]
 NEUTRAL = 128
-
-_LUMA_WEIGHTS: dict[Matrix, tuple[float, float]] = {
-    "bt601": (0.299, 0.114),
-    "bt709": (0.2126, 0.0722),
-    "bt2020": (0.2627, 0.0593),
-    "fcc": (0.30, 0.11),
-    "smpte240m": (0.212, 0.087),
-}
-"""Share of red and of blue in luma: ITU-T H.273, table 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,7 @@ class Rect:
 def to_yuv(rgb: RGB, matrix: Matrix, full_range: bool) -> YUV:
     """The code values of an R'G'B' colour (0-255) in a picture of this matrix and range."""
     red, green, blue = (c / 255 for c in rgb)
-    kr, kb = _LUMA_WEIGHTS[matrix]
+    kr, kb = COEFFICIENTS[matrix].kr, COEFFICIENTS[matrix].kb
     luma = kr * red + (1 - kr - kb) * green + kb * blue
     u, v = (blue - luma) / (2 - 2 * kb), (red - luma) / (2 - 2 * kr)
     low, luma_span, chroma_span = (0, 255, 255) if full_range else (16, 219, 224)

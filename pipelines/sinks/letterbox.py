@@ -10,7 +10,8 @@ import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture, Plane
-from pipelines.media.planes import SCALER_SPACES, color_range, plane_array, yuv_frame
+from pipelines.media.colour import scaler_code
+from pipelines.media.planes import color_range, plane_array, yuv_frame
 
 _QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
 
@@ -72,8 +73,8 @@ class Letterbox:
             width,
             height,
             "yuv420p",
-            src_colorspace=SCALER_SPACES[picture.matrix],
-            dst_colorspace=SCALER_SPACES[self._matrix],
+            src_colorspace=scaler_code(picture.matrix),
+            dst_colorspace=scaler_code(self._matrix),
             src_color_range=color_range(picture.full_range),
             dst_color_range=color_range(self._full_range),
             interpolation=_QUALITY,

@@ -19,8 +19,9 @@ from av.video.stream import VideoStream
 
 from pipelines.errors import SinkError, UsageError, reason
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
+from pipelines.media.colour import COEFFICIENTS
 from pipelines.media.local_files import Claim, Identity, file_address, identity, lost, try_to_write
-from pipelines.media.planes import COLORSPACES, color_range
+from pipelines.media.planes import color_range
 from pipelines.sinks.containers import SUFFIXES, container_of
 from pipelines.sinks.letterbox import Letterbox, as_frame
 from pipelines.sinks.output_times import OutputTimeline, tick_length
@@ -278,7 +279,7 @@ def _add_video(output: OutputContainer, options: VideoOptions, frame: Frame, fir
     context.width, context.height = first.upright_size
     context.pix_fmt = "yuv420p"
     context.sample_aspect_ratio = first.upright_aspect
-    context.colorspace, context.color_range = COLORSPACES[first.matrix], color_range(first.full_range)
+    context.colorspace, context.color_range = COEFFICIENTS[first.matrix].code, color_range(first.full_range)
     context.time_base = video.time_base = tick_s
     context.thread_count = _threads(options, frame.info.rate)
     return video

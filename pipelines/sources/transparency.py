@@ -10,7 +10,8 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 
 from pipelines.frame import Matrix
-from pipelines.media.planes import SCALER_SPACES, color_range, packed_array
+from pipelines.media.colour import scaler_code
+from pipelines.media.planes import color_range, packed_array
 
 SEEING_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """FFmpeg's own decoders of these leave out the transparency, which lies beside the picture in WebM."""
@@ -52,7 +53,7 @@ class Page:
             format="rgba",
             interpolation=flags,
             threads=1,
-            src_colorspace=SCALER_SPACES[matrix],
+            src_colorspace=scaler_code(matrix),
             src_color_range=color_range(full_range),
             dst_color_range=color_range(True),
         )

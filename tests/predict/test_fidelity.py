@@ -18,8 +18,9 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
 from pipelines.frame import WHOLE_FRAME, Fit, Picture, Region, upright
+from pipelines.media.colour import scaler_code
 from pipelines.media.pixels import Pixels
-from pipelines.media.planes import SCALER_SPACES, yuv_frame
+from pipelines.media.planes import yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
 from pipelines.predict.models.catalog import LoadedModel, find
 from pipelines.predict.preprocess import (
@@ -90,7 +91,7 @@ def _pictures(clip: Path, every: int) -> Iterator[Picture]:
 
 
 def _reference_rgb(picture: Picture) -> Image.Image:
-    space = SCALER_SPACES[picture.matrix]
+    space = scaler_code(picture.matrix)
     rgb = VideoReformatter().reformat(
         yuv_frame(picture),
         format="rgb24",
