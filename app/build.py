@@ -19,7 +19,7 @@ from app.machine.machine import resident_mb
 from app.streams import StreamPlan
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import UsageError
-from pipelines.frame import WHOLE_FRAME, Frame, Picture, Prediction
+from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.lazy_torch import NamedTorchEngine
@@ -37,7 +37,8 @@ from pipelines.predict.workers.pool import Pool
 from pipelines.predict.workers.supervisor import PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
 from pipelines.render import text
-from pipelines.render.overlay import Overlay, OverlayStyle
+from pipelines.render.overlay import Overlay
+from pipelines.render.style import OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
@@ -393,8 +394,9 @@ def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[]
     def render(frame: Frame, prediction: Prediction) -> Picture:
         if not hasattr(local, "overlay"):
             prepare()
-        box = preprocess.box(frame.picture, WHOLE_FRAME[0])
-        drawn: Picture = local.overlay.render(frame, prediction, box)
+        picture = frame.picture
+        boxes = {region.name: box for region in frame.regions if (box := preprocess.box(picture, region)) is not None}
+        drawn: Picture = local.overlay.render(frame, prediction, boxes)
         return drawn
 
     return render, prepare

@@ -1,4 +1,7 @@
-"""Where things go: arithmetic on the picture's size, in luma samples. Surfaces are even, for the chroma's sake."""
+"""Positions and sizes of the overlay's parts, computed from the picture's size, in luma samples.
+
+Surfaces have even corners and sides, because one chroma sample covers two columns and two rows of luma.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,27 @@ SMALLEST = (120, 90)
 """(width, height) below which nothing is drawn: a readable line would hide the picture."""
 
 _PANEL_SHARE = 0.44
-"""Of the height, at the bottom, margin included: the panel never covers the middle."""
+"""The panel's share of the picture's height, at the bottom, with its margin: the panel never covers the middle."""
 _HEADER_SHARE = 0.14
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One label: its name and percentage stand on `baseline`, its bar lies in `bar`, which is the full length."""
+    """The place of one label in the panel."""
 
     size: int
+    """Size of the text, in rows."""
     weight: int
+    """Weight of the font, 100-900; 400 is regular."""
     baseline: int
+    """The row of the picture that name and percentage stand on."""
     bar: Rect
+    """The bar at its full length, which is a probability of 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The parts of the overlay for one size of picture."""
+    """The panel of labels for one size of picture."""
 
     panel: Rect
     pad: int
@@ -37,7 +44,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class HeaderLayout:
-    """The header's box grows to the right with what it holds."""
+    """The header: its corner, height and text. Its width grows with the text, up to `max_w`."""
 
     x: int
     y: int
@@ -52,11 +59,24 @@ class HeaderLayout:
 
 @dataclass(frozen=True, slots=True)
 class MarkLayout:
-    """The marks at the corners of the model's region: length and thickness of an arm, width of its dark rim."""
+    """The marks of regions: length and thickness of an arm or line, width of its dark rim."""
 
     length: int
     thick: int
     rim: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagLayout:
+    """A line of text on a surface: its height, and the text's size and place in it. Its width grows with the text."""
+
+    h: int
+    pad: int
+    margin: int
+    size: int
+    baseline: int
+    """Row of the tag, counted from its top."""
+    radius: int
 
 
 def even(value: float) -> int:
@@ -65,12 +85,12 @@ def even(value: float) -> int:
 
 
 def unit(width: int, height: int, scale: float) -> float:
-    """1 for a short side of 720."""
+    """The factor on all sizes: 1 for a short side of 720 pixels."""
     return min(width, height) / 720 * scale
 
 
 def panel_layout(width: int, height: int, labels: int, scale: float = 1.0) -> Layout | None:
-    """A large row and as many small ones as there are labels and room; None: no room, or nothing to say."""
+    """One large row, and a small row for each further label until the room ends. None: no room, or no label."""
     if width < SMALLEST[0] or height < SMALLEST[1] or labels < 1:
         return None
     margin = even(max(4, 24 * unit(width, height, scale)))
@@ -105,7 +125,7 @@ def _row(x: int, top: int, width: int, size: int, s: float, *, gap: float, thick
 
 
 def header_layout(width: int, height: int, scale: float = 1.0) -> HeaderLayout | None:
-    """None: no room for it beside the panel."""
+    """The header of a picture of this size. None: it has no room above the panel."""
     s = unit(width, height, scale)
     size = max(10, round(16 * s))
     margin, pad_y = even(max(4, 24 * s)), max(3, round(8 * s))
@@ -118,8 +138,19 @@ def header_layout(width: int, height: int, scale: float = 1.0) -> HeaderLayout |
 
 
 def mark_layout(width: int, height: int, scale: float = 1.0) -> MarkLayout | None:
-    """None: the picture is too small for them."""
+    """The marks of a picture of this size. None: the picture is too small."""
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return None
     s = unit(width, height, scale)
     return MarkLayout(even(max(6, 26 * s)), max(1, round(2 * s)), max(1, round(s)))
+
+
+def tag_layout(width: int, height: int, scale: float = 1.0) -> TagLayout | None:
+    """The tag of a region in a picture of this size. None: the picture is too small."""
+    s = unit(width, height, scale)
+    size = max(10, round(17 * s))
+    h = even(size + 2 * max(3, round(6 * s)))
+    margin = even(max(4, 24 * s))
+    if width < SMALLEST[0] or height < SMALLEST[1] or 2 * margin + h > _PANEL_SHARE * height:
+        return None
+    return TagLayout(h, even(max(4, 10 * s)), margin, size, (h + round(0.75 * size)) // 2, even(h / 4))

@@ -23,9 +23,9 @@ from typing import IO
 import av
 import pytest
 
-from pipelines.frame import Frame, Picture, Prediction
+from pipelines.frame import Box, Frame, Picture, Prediction
 from pipelines.monitor import LatencyMonitor
-from pipelines.render.overlay import Box, Overlay
+from pipelines.render.overlay import NO_BOXES, Overlay
 from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
 from tests.display import Environ, start_xvfb, without_display
@@ -244,8 +244,8 @@ def test_c20_stages_take_what_they_took_and_a_step_of_the_wall_clock_changes_not
     """40 ms in the model, 10 ms in the drawing. The wall clock is set an hour on and back again all the time."""
     draw, wall, steps = Overlay.render, time.time, count()
 
-    def slowly(self: Overlay, frame: Frame, prediction: Prediction, box: Box | None = None) -> Picture:
-        picture = draw(self, frame, prediction, box)
+    def slowly(self: Overlay, frame: Frame, prediction: Prediction, boxes: Mapping[str, Box] = NO_BOXES) -> Picture:
+        picture = draw(self, frame, prediction, boxes)
         began_s = time.perf_counter()
         while time.perf_counter() - began_s < 0.0095:
             pass  # a sleep would last as much longer as the machine is busy

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.frame import WHOLE, Frame, Picture, Prediction, StreamInfo, Trace
-from pipelines.render.overlay import OverlayStyle
+from pipelines.render.style import OverlayStyle
 from pipelines.tasks.classification import Classification, Label
 
 BARE = OverlayStyle(header=False, panel=False, marks=False)

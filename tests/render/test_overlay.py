@@ -6,10 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipelines.frame import Picture, Prediction
+from pipelines.frame import WHOLE, Picture, Prediction
 from pipelines.render.canvas import to_yuv
+from pipelines.render.label_panel import percent
 from pipelines.render.layout import panel_layout
-from pipelines.render.overlay import Overlay, OverlayStyle, media_time, percent
+from pipelines.render.overlay import Overlay, media_time
+from pipelines.render.style import OverlayStyle
 from tests.render.test_plane_pool import count_allocations
 
 from .samples import BARE, EMPTY, FIVE, flat, frame, noise, prediction
@@ -62,7 +64,7 @@ def test_what_the_planes_mean_is_handed_on() -> None:
 def test_the_input_is_never_written(rotation: int, mirrored: bool) -> None:
     picture = flat(321, 241, 90, rotation=rotation, mirrored=mirrored)
     before = copies(picture)
-    drawn = Overlay().render(frame(picture), FIVE, (0.1, 0.1, 0.9, 0.9))
+    drawn = Overlay().render(frame(picture), FIVE, {WHOLE: (0.1, 0.1, 0.9, 0.9)})
     assert same(picture, before)
     for ours in (drawn.y, drawn.u, drawn.v):
         assert not any(np.shares_memory(ours, plane) for plane in (picture.y, picture.u, picture.v))
@@ -84,7 +86,7 @@ def changed(drawn: Picture, picture: Picture) -> np.ndarray:
 
 def test_at_720p_the_middle_of_the_left_half_stays_free() -> None:
     picture = noise(1280, 720)
-    drawn = Overlay(OverlayStyle(topk=5)).render(frame(picture), FIVE, (0.22, 0.0625, 0.78, 0.9375))
+    drawn = Overlay(OverlayStyle(topk=5)).render(frame(picture), FIVE, {WHOLE: (0.22, 0.0625, 0.78, 0.9375)})
     touched = changed(drawn, picture)
     assert touched[:340].any()
     assert not touched[340:400].any()
@@ -93,7 +95,7 @@ def test_at_720p_the_middle_of_the_left_half_stays_free() -> None:
 
 def test_at_64x64_nothing_is_drawn() -> None:
     picture = noise(64, 64)
-    drawn = Overlay().render(frame(picture), FIVE, (0.1, 0.1, 0.9, 0.9))
+    drawn = Overlay().render(frame(picture), FIVE, {WHOLE: (0.1, 0.1, 0.9, 0.9)})
     assert same(drawn, copies(picture))
 
 
@@ -118,7 +120,7 @@ def test_the_region_is_marked_at_its_corners_on_any_ground(box: tuple[float, ...
     picture = flat(1280, 720, luma)
     x0, y0, x1, y1 = box
     style = OverlayStyle(header=False, panel=False)
-    drawn = Overlay(style).render(frame(picture), FIVE, (x0, y0, x1, y1)).y.astype(int)
+    drawn = Overlay(style).render(frame(picture), FIVE, {WHOLE: (x0, y0, x1, y1)}).y.astype(int)
     touched = drawn != luma
     assert 0 < touched.mean() < 0.001
     assert np.abs(drawn - luma).max() > 80
@@ -132,7 +134,7 @@ def test_the_region_is_marked_at_its_corners_on_any_ground(box: tuple[float, ...
 )
 def test_a_region_that_is_none_is_not_marked(box: tuple[float, float, float, float] | None) -> None:
     picture = flat(1280, 720, 100)
-    drawn = Overlay(OverlayStyle(header=False, panel=False)).render(frame(picture), FIVE, box)
+    drawn = Overlay(OverlayStyle(header=False, panel=False)).render(frame(picture), FIVE, {WHOLE: box} if box else {})
     assert same(drawn, copies(picture))
 
 
@@ -221,7 +223,7 @@ def test_text_stands_out_from_the_panel_on_any_ground(ground: Picture, index: in
 
 @pytest.mark.parametrize(("full_range", "brightest", "darkest"), [(False, 235, 16), (True, 255, 0)])
 def test_levels_follow_the_range(full_range: bool, brightest: int, darkest: int) -> None:
-    drawn = Overlay().render(frame(flat(1280, 720, darkest, full_range=full_range)), FIVE, (0.1, 0.1, 0.9, 0.9))
+    drawn = Overlay().render(frame(flat(1280, 720, darkest, full_range=full_range)), FIVE, {WHOLE: (0.1, 0.1, 0.9, 0.9)})
     assert darkest <= drawn.y.min()
     assert brightest - 6 <= drawn.y.max() <= brightest
 
@@ -274,7 +276,7 @@ def test_nothing_upsets_it(odd: Prediction, size: tuple[int, int], wall_clock: b
     overlay = Overlay(wall_clock=wall_clock)
     picture = noise(*size)
     for stream, pts_s in (("", None), ("камера " * 30, 1e6), ("c\n\t", float("nan"))):
-        drawn = overlay.render(frame(picture, stream=stream, pts_s=pts_s), odd, (0.2, 0.0, 0.8, 1.0))
+        drawn = overlay.render(frame(picture, stream=stream, pts_s=pts_s), odd, {WHOLE: (0.2, 0.0, 0.8, 1.0)})
         assert (drawn.width, drawn.height) == (size[0] + size[0] % 2, size[1] + size[1] % 2)
 
 
@@ -284,7 +286,7 @@ def test_any_style_fits_any_size(scale: float, topk: int) -> None:
     labels = ODD_PREDICTIONS["a thousand"]
     for size in ((130, 100), (320, 240), (1280, 720)):
         picture = noise(*size)
-        drawn = Overlay(OverlayStyle(topk=topk, scale=scale)).render(frame(picture), labels, (0.0, 0.0, 1.0, 1.0))
+        drawn = Overlay(OverlayStyle(topk=topk, scale=scale)).render(frame(picture), labels, {WHOLE: (0.0, 0.0, 1.0, 1.0)})
         assert not changed(drawn, picture)[int(0.3 * size[1]) : int(0.55 * size[1])].all(axis=1).any()
 
 
@@ -304,7 +306,7 @@ def test_after_warm_up_no_planes_are_allocated_and_no_cache_grows(monkeypatch: p
 
     def show(index: int) -> None:
         labels = prediction(*[(f"class {i}", ((index * 7 + i) % 101) / 100) for i in range(5)])
-        in_flight[index % 3] = overlay.render(frame(picture, index=index, pts_s=index / 25), labels, (0.1, 0, 0.9, 1))
+        in_flight[index % 3] = overlay.render(frame(picture, index=index, pts_s=index / 25), labels, {WHOLE: (0.1, 0, 0.9, 1)})
 
     for index in range(20):
         show(index)
