@@ -7,10 +7,16 @@ import os
 import shutil
 import subprocess
 from functools import cache
+from typing import Any
 
 import pytest
 
 from tests.servers.process import SYSTEM_PYTHON
+
+
+def seeds(count: int, usual: int = 8) -> list[Any]:
+    """Seeds for a test of chance, as its parameters: a few by default, all `count` of them with `-m slow`."""
+    return [*range(usual), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(usual, count))]
 
 
 def need(*parts: str) -> None:

@@ -26,6 +26,7 @@ from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from tests.clips import level, numbered
 from tests.fakes import PATIENCE_S, Board, Collected, FakePredictor, Scripted, Shelf, capture, labels_of
+from tests.system import seeds
 
 pytestmark = pytest.mark.timeout(30)
 SOON_S = 0.5
@@ -560,7 +561,7 @@ def test_every_screen_gets_the_pictures_and_the_first_one_is_measured() -> None:
 # Everything at once, by chance.
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_captured_is_shown_dropped_failed_and_in_flight_at_every_moment(seed: int) -> None:
     rng = random.Random(seed)
     outcomes = ["ok", "ok", "ok", "failed", "later", "later", "cancelled", *(f"dropped:{c}" for c in CAUSES)]

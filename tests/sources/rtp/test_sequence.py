@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtp.sequence import HOLD_S, MAX_DROPOUT, MAX_MISORDER, WINDOW, Ordered, PacketOrder
+from tests.system import seeds
 
 
 def packet(number: int, arrived_s: float = 0.0, ssrc: int = 1) -> RtpPacket:
@@ -167,7 +168,7 @@ class TestUdp:
         assert counters(sequence) == (102, 0, 0, 0, 51)
         assert sequence.expected == 51
 
-    @pytest.mark.parametrize("seed", range(30))
+    @pytest.mark.parametrize("seed", seeds(30))
     def test_the_ledger(self, seed: int) -> None:
         """Any mix of loss, copies and delays: order, gaps and counters agree with what happened."""
         chance = random.Random(seed)
