@@ -105,7 +105,7 @@ class Axis:
     keep: int
 
     def moved(self, samples: int) -> Axis:
-        """The same part of an axis that begins so many samples earlier."""
+        """The same part of an axis that begins `samples` samples earlier."""
         return Axis(self.start + samples, self.stop + samples, self.size, self.skip, self.keep)
 
     def reversed(self, length: int) -> Axis:

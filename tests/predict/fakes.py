@@ -58,7 +58,7 @@ class Held:
             self._changed.notify_all()
 
     def until_waiting(self) -> None:
-        """Until the device has arrived at the gate."""
+        """Wait until the device has arrived at the gate."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.waiting > 0, 10)
 
@@ -90,7 +90,7 @@ class LateEngine(HostEngine):
         self._changed = threading.Condition()
 
     def until_started(self, count: int) -> None:
-        """Until so many batches have been started."""
+        """Wait until `count` batches have been started."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._starts >= count, 10), f"{self._starts} of {count} batches were started"
 

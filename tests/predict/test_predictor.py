@@ -308,7 +308,7 @@ def test_a_future_that_was_cancelled_stops_nobody(gate: Held) -> None:
 
 
 def test_a_listener_that_raises_ends_the_predictor_and_every_future(gate: Held) -> None:
-    """An error of the program itself: it comes out at the end, and nobody waits for ever."""
+    """An error of the program itself: leaving the predictor raises it, and no future stays open."""
 
     def broken(size: int, seconds: float) -> None:
         raise ZeroDivisionError

@@ -92,7 +92,7 @@ class Policy:
         return ready, tuple(late)
 
     def _ends_s(self, now: float, rows: int) -> float:
-        """The likely end of a batch of so many rows that is taken now."""
+        """The likely end of a batch of this many rows that is taken now."""
         return self._device.end_s(now, rows, self._profile.median(rows))
 
     def _of(self, entry: Entry) -> StreamQueue:

@@ -240,7 +240,7 @@ class RequestQueue:
         self.waiting[:] = [e for e in self.waiting if not e.future.cancelled()]
 
     def arrived(self, now: float, rows: int = 1) -> None:
-        """Count a request of so many rows, taken or refused: update the arrival rate."""
+        """Count a request, taken or refused, and its rows: update the arrival rate."""
         self._arrivals = self.rate(now) * self.tuning.arrivals_s + rows
         self.last_arrival_s = now
 

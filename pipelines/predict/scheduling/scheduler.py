@@ -266,7 +266,7 @@ class DynamicBatchScheduler:
         return batch
 
     def staged(self, rows: int, seconds: float) -> None:
-        """A batch of so many rows was put into its slot. Thread: the predictor's."""
+        """Staging a batch of this many rows took `seconds`. Thread: the predictor's."""
         with self._lock:
             self._device.staged(rows, seconds)
 

@@ -67,7 +67,7 @@ def test_a_table_without_the_time_of_one_is_refused(table: Mapping[int, Timing])
         ((0.010, 0.012, 0.016, 0.0335), 4),
         ((0.010, 0.012, 0.016, 0.0300), 8),
     ],
-    ids=["a line through nought: only the handling counts", "a constant", "hardly better at 8", "better at 8"],
+    ids=["a line through 0: only the handling counts", "a constant", "hardly better at 8", "better at 8"],
 )
 def test_the_best_batch_is_the_smallest_in_which_a_frame_costs_hardly_more(times: Sequence[float], best: int) -> None:
     table = {b: Timing(t, t) for b, t in zip((1, 2, 4, 8), times, strict=True)}
@@ -114,7 +114,7 @@ def test_one_slow_batch_in_fifty_is_in_the_99th_percentile_and_not_in_the_median
     assert profile.p99(1) == pytest.approx(0.050)
 
 
-def test_a_batch_that_takes_no_time_is_no_division_by_nought() -> None:
+def test_a_batch_that_takes_no_time_is_no_division_by_zero() -> None:
     profile = Profile({1: Timing(0.0, 0.0)}, 4)
     for k in range(ENOUGH):
         profile.observe(1, 0.0001, 0.1 * k)

@@ -49,7 +49,7 @@ class Desk:
         self._index = itertools.count()
 
     def submit(self, deadline_ms: float | None = None) -> Future[Prediction]:
-        """A request that must be answered so many ms from now."""
+        """A request with a deadline in this many ms."""
         deadline_s = None if deadline_ms is None else self.clock.now + deadline_ms * MS
         return self.scheduler.submit(frame("http", next(self._index), self.clock.now), deadline_s)
 
@@ -61,7 +61,7 @@ class Desk:
         return [e.frame.index for e in batch]
 
     def end(self, ms: float) -> None:
-        """The oldest batch ends after so long."""
+        """The oldest batch ends after this time."""
         self.clock.now += ms * MS
         self.batches.pop(0)
         self.scheduler.done()
@@ -635,4 +635,4 @@ def test_c30_cancelled_expired_refused_and_answered_add_up() -> None:
         assert _answer_or_error(running) == "1"
     assert (refused, len(cancelled)) == (50, 5)
     assert outcomes == {"CancelledError": 5, "Dropped": 25, "answered": 20}
-    assert sum(engine.batches) == 1 + 20, "nothing was computed for nobody"
+    assert sum(engine.batches) == 1 + 20, "no cancelled request was computed"

@@ -271,7 +271,7 @@ def test_under_overload_a_tight_frame_is_given_up_for_a_batch_that_is_faster_a_f
     assert house.poll() == "bcdefgh"
 
 
-def test_where_time_is_a_line_through_nought_no_frame_is_given_up() -> None:
+def test_where_time_is_a_line_through_zero_no_frame_is_given_up() -> None:
     house = House(live="abcdefgh")
     for _ in range(20):
         for name in "abcdefgh":
@@ -348,7 +348,7 @@ def test_a_batch_that_ends_late_moves_the_forecast_of_the_next() -> None:
 
 
 def _learn(house: House, offsets_ms: dict[str, float], period_s: float = 0.040) -> None:
-    """A second of frames of every stream, each so long after the beginning of a period; now another period begins."""
+    """A second of frames of every stream, each at its offset within a period; now another period begins."""
     start = house.clock.now
     for k in range(25):
         for name, offset_ms in offsets_ms.items():

@@ -140,7 +140,7 @@ def held(gate: Path) -> Iterator[None]:
         try:
             writer = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
             break
-        except OSError:  # nobody reads it
+        except OSError:  # no process reads it
             assert time.monotonic() < deadline_s, "no worker has come to the gate"
             os.sched_yield()
     try:
