@@ -1,4 +1,4 @@
-"""The command `watchline`. What it imports is imported in `main`, after a signal has somewhere to go."""
+"""The command `watchline`. Its imports are inside `main`, after the signal handlers are set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Without `argv` the command is this process's own: its signals and standard streams
+    """Run one command and return its exit code. Without `argv` the command owns the process: signals and standard streams
     are not given back."""
     from app.terminal.signals import Signals
 

@@ -1,4 +1,4 @@
-"""What each command does, and how its errors reach the person."""
+"""The commands, and how their errors reach the person."""
 
 from __future__ import annotations
 
@@ -9,16 +9,25 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cv2  # noqa: F401 - before PyAV: with both wheels' libxcb in one process, the first window hangs if PyAV's came first
 from rich.console import Console
 
+from app.command_options import (
+    BenchOptions,
+    CalibrateOptions,
+    ClassifyOptions,
+    ConcurrencyOptions,
+    DemoOptions,
+    FilesOptions,
+    StreamsOptions,
+)
 from app.config import MODEL, Settings, settings
 from app.machine.threads import settle
-from app.options import check_number, declared
+from app.options import declared, taken
 from app.terminal.console import start_logging
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.signals import Signals
@@ -33,12 +42,12 @@ log = logging.getLogger("watchline")
 
 def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
-    # Before any library is imported that looks: nothing phones home.
+    # Set before a library that reads it is imported: nothing phones home.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     settle()
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
-    # Bound to the stream, so that who redirects sys.stderr to mute a library does not mute the log.
+    # Bound to the stream: code that redirects sys.stderr to mute a library does not mute the log.
     console = Console(file=sys.stderr)
     terminal = Terminal(console, results, signals)
     command = flags.pop("command")
@@ -60,7 +69,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
             log.debug("%s", traceback.format_exc())
         return FAILED if isinstance(error, SinkError) else WRONG
     except OSError as error:
-        # What the system refuses before anything has begun: a name that is too long, a folder that may not be read.
+        # The system refuses before anything has begun: a name is too long, a folder may not be read.
         log.error("watchline: %s%s", f"{error.filename!r}: " if error.filename else "", error.strerror or error)
         if flags.get("verbose"):
             log.debug("%s", traceback.format_exc())
@@ -77,10 +86,7 @@ def _demo(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.run.run import run as run_settings
     from pipelines.errors import UsageError
 
-    named = flags.pop("folder")
-    if not named.strip():
-        raise UsageError("--folder is empty; name a folder, or leave it out (is a variable not set?)")
-    folder = Path(named)
+    folder = Path(taken(DemoOptions, flags).folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,7 +104,7 @@ def _demo(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def shots(jsonl: Path) -> list[str]:
-    """For each shot of the sample: what it shows, and in how many frames the model said so."""
+    """Lines that compare each shot of the sample with the labels of its frames."""
     expected = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
     best = {}
     for text in jsonl.read_text(encoding="utf-8").splitlines():
@@ -121,27 +127,24 @@ def _doctor(flags: dict[str, Any], terminal: Terminal) -> int:
 
 
 def _bench(flags: dict[str, Any], terminal: Terminal) -> int:
-    which, as_json = flags.pop("bench"), flags.pop("json")
+    which, as_json = flags.pop("bench"), taken(BenchOptions, flags).json
     terminal.results.require("bench")
     sample = str(FOLDER / "sample.mp4")
     if which == "files":
         from app.bench import file_bench
 
-        sources = tuple(flags.pop("sources")) or (sample,)
-        made = settings({"sources": sources, "max_frames": flags.pop("frames"), **flags}, None)
+        sources = tuple(flags.pop("sources", ())) or (sample,)
+        made = settings({"sources": sources, "max_frames": taken(FilesOptions, flags).frames, **flags}, None)
         return file_bench.bench(made, terminal.results, as_json=as_json)
-    seconds = flags.pop("seconds")
-    check_number("--seconds", seconds, above=0)
     if which == "streams":
         from app.bench import stream_bench
 
-        source, number = flags.pop("source"), flags.pop("streams")
-        if number is not None:
-            check_number("--streams", number, above=0)
-        made = settings({"sources": (sample if source is None else source,), **flags}, None)
-        return stream_bench.bench(made, terminal.results, seconds=seconds, streams=number, as_json=as_json)
+        own = taken(StreamsOptions, flags)
+        made = settings({"sources": (sample if own.source is None else own.source,), **flags}, None)
+        return stream_bench.bench(made, terminal.results, seconds=own.seconds, streams=own.streams, as_json=as_json)
     from app.bench import concurrency_bench
 
+    seconds = taken(ConcurrencyOptions, flags).seconds
     made = settings({"sources": (sample,), **flags}, None)
     return concurrency_bench.bench(made, terminal.results, seconds=seconds, as_json=as_json)
 
@@ -151,7 +154,7 @@ def _serve(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.serve.serve_options import ServeOptions, default_workers
     from pipelines.predict.models import autoselect
 
-    own = {f.name: flags.pop(f.name) for f in fields(ServeOptions) if f.name in flags}
+    own = {name: flags.pop(name) for name in declared(ServeOptions) if name in flags}
     options = ServeOptions(**own)
     batches = {"max_batch": options.max_batch, "max_wait_ms": options.max_wait_ms}
     wanted = settings(flags | batches, None, sourceless=True)
@@ -165,19 +168,18 @@ def _classify(flags: dict[str, Any], terminal: Terminal) -> int:
     from pipelines.errors import UsageError
 
     terminal.results.require("classify")
-    pictures, as_json = flags.pop("pictures"), flags.pop("json", False)
-    url, token_env = flags.pop("url", None), flags.pop("token_env", None)
+    pictures, own = flags.pop("pictures"), taken(ClassifyOptions, flags)
     ours = [d for k, d in declared(Settings).items() if k in flags and d.option.group == MODEL and k != "topk"]
-    if url is not None and ours:
+    if own.url is not None and ours:
         named = ", ".join(d.flag for d in ours)
         raise UsageError(f"{named} is for a model that is loaded here; with --url the service's own answers")
     wanted = settings(flags, None, sourceless=True)
-    return classify(pictures, wanted, terminal.results, url=url, token_env=token_env, as_json=as_json)
+    return classify(pictures, wanted, terminal.results, url=own.url, token_env=own.token_env, as_json=own.json)
 
 
 def _calibrate(flags: dict[str, Any], terminal: Terminal) -> int:
     from app.commands.calibrate import calibrate
 
     terminal.results.require("calibrate")
-    force = flags.pop("force")
+    force = taken(CalibrateOptions, flags).force
     return calibrate(settings({"precision": "int8", **flags}, None), terminal, force=force)

@@ -7,6 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from app.command_options import (
+    BenchOptions,
+    CalibrateOptions,
+    ClassifyOptions,
+    ConcurrencyOptions,
+    DemoOptions,
+    FilesOptions,
+    StreamsOptions,
+)
 from app.config import BENCHES, Settings
 from app.options import add_options
 from app.serve.serve_options import ServeOptions
@@ -37,7 +46,7 @@ WHICH = tuple(name.partition(" ")[2] for name in BENCHES)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what was wrong; the usage of `run` alone would fill the screen before it."""
+    """Reports a wrong command in one line; the usage of `run` alone would fill the screen before it."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = list(sys.argv[1:] if args is None else args)
@@ -77,14 +86,24 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_Version, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _run(_command(commands, "run", "run on camera streams, video files and pictures", SOURCES + "\n\n" + EXIT_CODES))
-    _demo(_command(commands, "demo", "run the shipped sample and show where to look", EXIT_CODES))
-    _doctor(_command(commands, "doctor", "say what this machine can do, and whether sources answer", EXIT_CODES))
+    run = _command(commands, "run", "run on camera streams, video files and pictures", SOURCES + "\n\n" + EXIT_CODES)
+    _sources(run, "see below")
+    add_options(run, "run", Settings)
+    demo = _command(commands, "demo", "run the shipped sample and show where to look", EXIT_CODES)
+    add_options(demo, "demo", DemoOptions, Settings)
+    doctor = _command(commands, "doctor", "say what this machine can do, and whether sources answer", EXIT_CODES)
+    _sources(doctor, "sources to reach")
+    add_options(doctor, "doctor", Settings)
     _bench(_command(commands, "bench", "measure what this machine reaches, and print it beside its limit", EXIT_CODES))
-    _serve(_command(commands, "serve", "answer classification requests over HTTP", EXIT_CODES))
-    _classify(_command(commands, "classify", "print the labels of pictures", CLASSIFY_CODES))
+    serve = _command(commands, "serve", "answer classification requests over HTTP", EXIT_CODES)
+    add_options(serve, "serve", ServeOptions, Settings)
+    classify = _command(commands, "classify", "print the labels of pictures", CLASSIFY_CODES)
+    classify.add_argument("pictures", nargs="+", metavar="PICTURE", help="a JPEG, PNG, WebP or GIF file; - is standard input")
+    add_options(classify, "classify", ClassifyOptions, Settings)
     about = "make a model's int8 form from frames of the sources"
-    _calibrate(_command(commands, "calibrate", about, SOURCES + "\n\n" + EXIT_CODES))
+    calibrate = _command(commands, "calibrate", about, SOURCES + "\n\n" + EXIT_CODES)
+    _sources(calibrate, "what the model will see; see below")
+    add_options(calibrate, "calibrate", CalibrateOptions, Settings)
     return top
 
 
@@ -99,63 +118,19 @@ def _command(commands: Any, name: str, help: str, epilog: str) -> argparse.Argum
     return made
 
 
-def _absent(**options: Any) -> dict[str, Any]:
-    return {"default": argparse.SUPPRESS, **options}
-
-
-def _run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="see below"))
-    add_options(run, Settings, "run")
-
-
-def _demo(demo: argparse.ArgumentParser) -> None:
-    demo.add_argument("--folder", default="runs/demo", help="where the results go (runs/demo)")
-    add_options(demo, Settings, "demo")
-
-
-def _doctor(doctor: argparse.ArgumentParser) -> None:
-    doctor.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="sources to reach"))
-    add_options(doctor, Settings, "doctor")
-
-
-def _calibrate(calibrate: argparse.ArgumentParser) -> None:
-    calibrate.add_argument("sources", nargs="*", metavar="SOURCE", **_absent(help="what the model will see; see below"))
-    calibrate.add_argument("--force", action="store_true", help="keep it also if it is too unlike fp32")
-    add_options(calibrate, Settings, "calibrate")
+def _sources(command: argparse.ArgumentParser, help: str) -> None:
+    command.add_argument("sources", nargs="*", metavar="SOURCE", default=argparse.SUPPRESS, help=help)
 
 
 def _bench(bench: argparse.ArgumentParser) -> None:
     which = bench.add_subparsers(dest="bench", required=True, metavar="{files,streams,concurrency}")
     files = _command(which, "files", "a clip end to end and its share of the limit; `bench CLIP` means this", EXIT_CODES)
-    files.add_argument("sources", nargs="*", metavar="SOURCE", help="clips; default: the shipped sample")
-    files.add_argument("--frames", type=int, default=500, help="frames at most (500)")
+    _sources(files, "clips (the shipped sample)")
+    add_options(files, "bench files", FilesOptions, BenchOptions, Settings)
     streams = _command(which, "streams", "how many live streams are served within the budget", EXIT_CODES)
-    streams.add_argument(
-        "--source",
-        metavar="SOURCE",
-        default=None,
-        help="played many times: a clip (as a camera sends it), synthetic:WxH@FPS or rtsp://; default: the shipped sample",
-    )
-    streams.add_argument("--streams", type=int, metavar="N", help="measure with N streams, search nothing")
-    streams.add_argument("--seconds", type=float, default=5.0, help="of each trial (5)")
+    add_options(streams, "bench streams", StreamsOptions, BenchOptions, Settings)
     paying = _command(which, "concurrency", "what batching, overlapping and warming up pay here", EXIT_CODES)
-    paying.add_argument("--seconds", type=float, default=2.0, help="of each measurement (2)")
-    for name, each in zip(BENCHES, (files, streams, paying), strict=True):
-        each.add_argument("--json", action="store_true", help="print JSON instead of a table")
-        add_options(each, Settings, name)
-
-
-def _serve(serve: argparse.ArgumentParser) -> None:
-    add_options(serve, ServeOptions, "serve")
-    add_options(serve, Settings, "serve")
-
-
-def _classify(classify: argparse.ArgumentParser) -> None:
-    classify.add_argument("pictures", nargs="+", metavar="PICTURE", help="a JPEG, PNG, WebP or GIF file; - is standard input")
-    classify.add_argument("--url", **_absent(metavar="URL", help="ask this service; without it the model is loaded here"))
-    classify.add_argument("--token-env", **_absent(metavar="NAME", help="the variable that holds the service's token"))
-    classify.add_argument("--json", **_absent(action="store_true", help="print one JSON object a picture"))
-    add_options(classify, Settings, "classify")
+    add_options(paying, "bench concurrency", ConcurrencyOptions, BenchOptions, Settings)
 
 
 def parse(argv: Sequence[str] | None) -> dict[str, Any]:

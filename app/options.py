@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.errors import UsageError
 from pipelines.redact import redact_url
 from pipelines.sources.address import mistyped
 
+T = TypeVar("T")
 KINDS: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -31,7 +32,8 @@ class Option:
     help: one line. shown: the default in words (None: the default itself, or nothing if it is None). metavar: the value's name.
     commands: the commands that have it, such as "run" or "bench files"; group: its heading in `--help`.
     choices, pattern with `allowed`, above (exclusive), least, most: the values that are allowed.
-    file: the path of a file, never an address. toggle: a bool has --NAME and --no-NAME. per_stream: a stream in YAML may have
+    file: the path of a file, never an address; folder: the path of a folder. toggle: a bool has --NAME and --no-NAME.
+    per_stream: a stream in YAML may have
     its own value.
     """
 
@@ -47,6 +49,7 @@ class Option:
     least: float | None = None
     most: float | None = None
     file: bool = False
+    folder: bool = False
     toggle: bool = False
     per_stream: bool = False
     short: str | None = None
@@ -84,9 +87,13 @@ class Declared:
         return (self.option.help + (f" ({shown})" if shown else "")).strip()
 
 
-@cache
-def declared(kind: type) -> dict[str, Declared]:
+def declared(kind: type) -> Mapping[str, Declared]:
     """The options of a dataclass, by name, in the order of their fields."""
+    return _declarations(kind)
+
+
+@cache
+def _declarations(kind: Any) -> dict[str, Declared]:
     found = {}
     for f in fields(kind):
         if "option" in f.metadata:
@@ -103,10 +110,10 @@ def _plain(annotation: str, made: Option) -> type:
 # The parser.
 
 
-def add_options(parser: argparse.ArgumentParser, kind: type, command: str) -> None:
-    """Add the options of a dataclass that a command has. Options that were not given are absent from the result."""
+def add_options(parser: argparse.ArgumentParser, command: str, *kinds: type) -> None:
+    """Add the options of dataclasses that a command has. Options that were not given are absent from the result."""
     groups: dict[str, Any] = {}
-    for found in declared(kind).values():
+    for found in (d for kind in kinds for d in declared(kind).values()):
         if command in found.option.commands:
             group = found.option.group
             if group not in groups:
@@ -139,13 +146,23 @@ def check(options: Any) -> None:
         check_value(found, getattr(options, found.name))
 
 
+def taken(kind: type[T], flags: dict[str, Any]) -> T:
+    """The options of a dataclass, taken out of the given flags, and checked.
+
+    :raises UsageError: if a value is not allowed.
+    """
+    made = kind(**{name: flags.pop(name) for name in declared(kind) if name in flags})
+    check(made)
+    return made
+
+
 def check_value(found: Declared, value: Any) -> None:
     """:raises UsageError: if the value is not allowed."""
     if value is None:
         return
     o = found.option
-    if o.file:
-        _check_file(found.flag, value)
+    if o.file or o.folder:
+        _check_path(found.flag, value, "file" if o.file else "folder")
     if o.choices and value not in o.choices:
         raise UsageError(f"{found.flag} {value!r} is not known; allowed: {', '.join(o.choices)}")
     if o.pattern and not re.fullmatch(o.pattern, value):
@@ -172,10 +189,10 @@ def check_number(
         raise UsageError(f"{flag} must be at most {most:g}, got {value}")
 
 
-def _check_file(flag: str, value: str) -> None:
+def _check_path(flag: str, value: str, kind: str) -> None:
     if not value.strip():
-        raise UsageError(f"{flag} is empty; name a file, or leave it out (is a variable not set?)")
-    if ("://" in value or mistyped(value)) and not Path(value).exists():
+        raise UsageError(f"{flag} is empty; name a {kind}, or leave it out (is a variable not set?)")
+    if kind == "file" and ("://" in value or mistyped(value)) and not Path(value).exists():
         raise UsageError(f"{flag} {redact_url(value)!r} is an address; give a file, and the address as a SOURCE")
 
 
