@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import EngineError, UsageError
-from pipelines.frame import WHOLE, Answer, Frame, Picture, Region, StreamInfo, Trace
+from pipelines.frame import WHOLE, Answer, Frame, Picture, Prediction, Region, StreamInfo, Trace
 from pipelines.predict.engines.engine import HostEngine, Slot
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import InputSpec, RgbPreprocess
+from pipelines.render.overlay import Overlay
 from pipelines.tasks.task import Geometry, OutputSpec, Rows, answers_as_dict
 
 
@@ -84,10 +85,10 @@ class _MeanEngine(HostEngine):
         return (slot.input[:n].mean(axis=(2, 3)).astype(np.float32),)
 
 
-def test_a_new_kind_of_answer_comes_out_as_json() -> None:
-    y = np.full((16, 32), 200, np.uint8)
-    y[:, 16:] = 50
-    grey = np.full((8, 16), 128, np.uint8)
+def test_a_new_kind_of_answer_comes_out_as_json_and_on_the_picture() -> None:
+    y = np.full((180, 320), 200, np.uint8)
+    y[:, 160:] = 50
+    grey = np.full((90, 160), 128, np.uint8)
     picture = Picture(y, grey, grey, full_range=True)
     now = time.monotonic()
     regions = (Region(fit="squash"), Region("right", (0.5, 0.0, 1.0, 1.0)))
@@ -102,3 +103,5 @@ def test_a_new_kind_of_answer_comes_out_as_json() -> None:
     assert np.abs(np.array(form["rgb"]) - 125).max() <= 2
     assert str(prediction.answers["right"]) == "#323232"
     assert prediction.answers[WHOLE] is prediction.answer
+    drawn, blank = (Overlay().render(frame, p) for p in (prediction, Prediction({}, 1, 1)))
+    assert not np.array_equal(drawn.y, blank.y), "without a drawer of its own it is drawn as its text"
