@@ -1,4 +1,4 @@
-"""The shipped clips, what is to be seen in them, and the script that made them."""
+"""The shipped clips, their expected labels, and the script that makes them."""
 
 from pathlib import Path
 

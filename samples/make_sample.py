@@ -4,8 +4,8 @@
     python samples/make_sample.py            (inputs and output beside this file; --help names the arguments)
 
 The film is the constant FILM. Every still is shown whole, and the model's centre crop never leaves it, so that the
-model meets what it met in the reference; `Look.check` refuses a camera move that breaks this. What is expected of a
-shot is its still's top-1 in the reference, and expected.json is written before the first frame is drawn.
+model gets the content of the reference; `Look.check` refuses a camera move that breaks this. The expected label of a
+shot is its still's top-1 in the reference. expected.json is written before the first frame is drawn.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Sound = npt.NDArray[np.float32]
 FOLDER = Path(__file__).parent
 WIDTH, HEIGHT, FPS, RATE = 1280, 720, 25, 48000
 CROP = HEIGHT * 224 / 256
-"""Side in pixels of what the model sees of a frame: 224 of 256, the short side being the height."""
+"""Side in pixels of the model's centre crop of a frame: 224 of 256, scaled to the height, which is the short side."""
 
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
-"""The flags of the reference conversion to RGB; used the other way round here."""
+"""The flags of the reference conversion to RGB; here they serve the conversion from RGB."""
 
 CREDIT = (
     "Photos: OpenCV sample data (Debian's opencv-doc). Film: an excerpt of Big Buck Bunny, (c) copyright 2008, "
@@ -43,7 +43,7 @@ CREDIT = (
 
 @dataclass(frozen=True)
 class Look:
-    """Where the still lies: its height as a share of the frame's, its centre off the frame's in pixels."""
+    """The place of a still. size: its height as a share of the frame's; x, y: its centre, in pixels from the frame's centre."""
 
     size: float
     x: float = 0.0
@@ -112,7 +112,7 @@ def starts(film: tuple[Shot, ...]) -> list[int]:
 
 
 def expect(film: tuple[Shot, ...], reference: dict[str, list[dict]], clip: str) -> dict:
-    """What expected.json says: the shots with a label, and apart from them those without; `end_s` is exclusive."""
+    """The content of expected.json: the shots with a label, then the shots without; `end_s` is exclusive."""
     expected: dict = {"clip": clip, "shots": [], "unlabelled": []}
     for first, shot in zip(starts(film), film, strict=True):
         end = first + shot.frames
@@ -167,7 +167,7 @@ def still(shot: Still, photos: Path) -> Iterator[av.VideoFrame]:
 
 
 def excerpt(bunny: Path, frames: int) -> Iterator[av.VideoFrame]:
-    """The film's own planes: it names no matrix, and HD without a name is BT.709, which this clip is tagged with."""
+    """The film's own planes. The film names no matrix; HD without one is BT.709, which is also the tag of this clip."""
     with av.open(str(bunny)) as container:
         for i, frame in enumerate(container.decode(video=0)):
             if i == frames:
@@ -179,7 +179,7 @@ def excerpt(bunny: Path, frames: int) -> Iterator[av.VideoFrame]:
 
 
 def between(start: Look, end: Look, share: float) -> Look:
-    """The look on the way; the size grows by a steady factor, as a steady move of a camera makes it."""
+    """The look at a share (0-1) of the way. The size grows by a steady factor, as in a steady move of a camera."""
     return Look(
         start.size * (end.size / start.size) ** share,
         start.x + (end.x - start.x) * share,
@@ -190,7 +190,7 @@ def between(start: Look, end: Look, share: float) -> Look:
 def lay(image: Image, scale: float, x: float, y: float, how: int, border: int) -> Image:
     """The image on an empty frame, its centre (x, y) off the frame's; any fraction of a pixel is kept."""
     high, wide = image.shape[:2]
-    # Pixel centres lie at halves, which is what the last term of each row is for.
+    # Pixel centres lie at halves: hence the last term of each row.
     matrix = np.array(
         [
             [scale, 0, WIDTH / 2 + x - scale * wide / 2 + (scale - 1) / 2],
@@ -288,7 +288,7 @@ def fade(sound: Sound, into_s: float, out_s: float) -> Sound:
 
 
 def write(path: Path, frames: Iterator[av.VideoFrame], sound: Sound, *, cuts: set[int]) -> None:
-    """H.264 High and AAC in an mp4 whose index comes first; `cuts` are the frames that begin a shot."""
+    """Write H.264 High and AAC into an mp4 with its index at the start. cuts: the first frames of the shots."""
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
         container.metadata.update({"title": "Watchline sample", "comment": CREDIT})
         video = container.add_stream("libx264", rate=FPS, options=H264)

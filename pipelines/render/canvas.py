@@ -1,4 +1,4 @@
-"""Drawing on three yuv420p planes in place, each operation on no more than its own rectangle."""
+"""Canvas: drawing on three yuv420p planes in place. Each operation touches its own rectangle only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEUTRAL = 128
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """Luma samples: left, top, width, height."""
+    """A rectangle in luma samples: left, top, width, height."""
 
     x: int
     y: int
@@ -36,11 +36,11 @@ class Rect:
         return self.y + self.h
 
     def grown(self, by: int) -> Rect:
-        """Larger by so much on every side."""
+        """The rectangle enlarged by `by` samples on every side."""
         return Rect(self.x - by, self.y - by, self.w + 2 * by, self.h + 2 * by)
 
     def meets(self, other: Rect) -> bool:
-        """Whether the two share a sample."""
+        """Whether the two rectangles share a sample."""
         return self.x < other.right and other.x < self.right and self.y < other.bottom and other.y < self.bottom
 
 
@@ -57,7 +57,8 @@ def to_yuv(rgb: RGB, matrix: Matrix, full_range: bool) -> YUV:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shade:
-    """A translucent surface: plane = plane * keep / 255 + add, for each plane. Luma maps (h, w), chroma (h/2, w/2)."""
+    """A translucent surface: plane = plane * keep / 255 + add, for each plane. Luma maps have the shape (h, w), chroma maps
+    (h/2, w/2)."""
 
     keep_y: Plane
     add_y: Plane
@@ -67,7 +68,7 @@ class Shade:
 
 
 def make_shade(coverage: Plane, colour: YUV, luma_opacity: float, chroma_opacity: float) -> Shade:
-    """A surface of one colour over `coverage` (h, w) uint8, of even sides."""
+    """A surface of one colour. coverage: (h, w) uint8 with even sides, 255 for fully covered; opacities: 0-1."""
     luma = coverage.astype(np.float32) / 255 * luma_opacity
     half = cv2.resize(coverage, (coverage.shape[1] // 2, coverage.shape[0] // 2), interpolation=cv2.INTER_AREA)
     chroma = half.astype(np.float32) / 255 * chroma_opacity
@@ -80,7 +81,7 @@ def _codes(values: np.ndarray) -> Plane:
 
 
 def rounded(width: int, height: int, radius: int) -> Plane:
-    """Coverage (height, width) of a rectangle with round corners, smooth at the edges."""
+    """The coverage (height, width) uint8 of a rectangle with round corners and smooth edges."""
     big = np.zeros((4 * height, 4 * width), np.uint8)
     r = 4 * min(radius, width // 2, height // 2)
     cv2.rectangle(big, (0, r), (4 * width, 4 * height - r - 1), (255,), -1)
@@ -92,13 +93,13 @@ def rounded(width: int, height: int, radius: int) -> Plane:
 
 
 class Canvas:
-    """Writes into planes of even size that nobody else reads yet. Thread: the one that leased them."""
+    """Draws into planes of even size that no other thread reads yet. Thread: the thread that leased the planes."""
 
     def __init__(self, planes: Planes) -> None:
         self.y, self.u, self.v = planes
 
     def shade(self, shade: Shade, x: int, y: int) -> None:
-        """Lay a surface down with its corner at even (x, y), wholly inside."""
+        """Lay a surface on the picture with its corner at (x, y), both even. The surface lies inside the picture."""
         rows, columns = shade.keep_y.shape
         _lay(self.y[y : y + rows, x : x + columns], shade.keep_y, shade.add_y)
         half = np.s_[y // 2 : (y + rows) // 2, x // 2 : (x + columns) // 2]
@@ -106,7 +107,7 @@ class Canvas:
         _lay(self.v[half], shade.keep_c, shade.add_v)
 
     def fill(self, rect: Rect, colour: YUV) -> None:
-        """Paint a rectangle; what lies outside is cut off, chroma reaches out to whole samples."""
+        """Paint a rectangle, cut to the picture. Its chroma is enlarged to whole samples."""
         if rect.w <= 0 or rect.h <= 0:
             return
         self.fill_luma(rect, colour[0])
@@ -115,23 +116,23 @@ class Canvas:
         self.v[half] = colour[2]
 
     def fill_luma(self, rect: Rect, level: int) -> None:
-        """Paint a rectangle in luma alone; what lies outside is cut off."""
+        """Paint a rectangle in luma alone, cut to the picture."""
         self.y[_cut(rect.y, rect.bottom), _cut(rect.x, rect.right)] = level
 
     def stamp(self, mask: Plane, x: int, y: int, level: int) -> None:
-        """Text of luma `level` through an alpha mask whose corner is at (x, y) >= 0; chroma stays as it is."""
+        """Write text of luma `level` through an alpha mask with its corner at (x, y) >= 0. Chroma is not changed."""
         roi = self.y[y : y + mask.shape[0], x : x + mask.shape[1]]
         mask = mask[: roi.shape[0], : roi.shape[1]]
         if mask.size:
             _lay(roi, cv2.bitwise_not(mask), cv2.convertScaleAbs(mask, alpha=level / 255))
 
     def number(self, text: str, x: int, baseline: int, level: int, size: int, weight: int) -> None:
-        """Text that changes with every frame, drawn without a mask."""
+        """Write text that changes with every frame, without a mask."""
         draw_builtin(self.y, text, x, baseline, level, size, weight)
 
 
 def _cut(start: int, stop: int) -> slice:
-    """A negative index would count from the other end."""
+    """The slice from `start` to `stop`, cut at 0: a negative index would count from the other end."""
     return slice(start if start > 0 else 0, stop if stop > 0 else 0)  # max() takes 0.2 us, four times a fill
 
 
@@ -141,9 +142,9 @@ def _lay(plane: Plane, keep: np.ndarray, add: np.ndarray) -> None:
 
 
 def copy_upright(picture: Picture, planes: Planes) -> None:
-    """Turn `picture` upright into `planes`, which are as large or, where it is odd, one column or row larger.
+    """Copy `picture` upright into `planes`, which are of its size, or one column or row larger if a side is odd.
 
-    That column or row, at the right and the bottom, repeats the edge.
+    The additional column or row at the right or the bottom repeats the edge.
     """
     for source, target in zip((picture.y, picture.u, picture.v), planes, strict=True):
         rows, columns = upright(source, picture).shape
@@ -153,7 +154,7 @@ def copy_upright(picture: Picture, planes: Planes) -> None:
 
 
 def _turn(source: Plane, picture: Picture, target: Plane) -> None:
-    """OpenCV turns a 720p plane in 0.16 ms, a copy of numpy's turned view takes 1.1 ms."""
+    """Copy one plane upright. OpenCV turns a 720p plane in 0.16 ms; a copy of numpy's turned view takes 1.1 ms."""
     turn, mirror = picture.rotation, picture.mirrored
     if (turn == 0 and not mirror) or min(source.shape) < 16:  # OpenCV wants no arrays of one row or column as output
         np.copyto(target, upright(source, picture))

@@ -19,7 +19,7 @@ from pipelines.tasks.classification import Classification
 Drawer = Callable[[Brush, Any, Place], Rect | None]
 """Draws one answer in its place. Returns the rectangle that later drawing must not cover; None: nothing was drawn.
 
-A drawer never raises for an answer of its type, whatever its values or the picture's size.
+A drawer raises no error for an answer of its type, with any values and any size of picture.
 """
 
 DRAWERS: Mapping[type[Answer], Drawer] = {Classification: draw_classification}

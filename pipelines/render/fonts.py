@@ -1,8 +1,11 @@
-"""Which installed font has a character: the fallback for scripts that OpenCV's built-in font lacks.
+"""FontIndex: finds an installed font for characters that OpenCV's built-in font lacks.
 
-Nothing is read at import. A font's character map is read when a character is first looked for that no font read so far
-has: 10-30 ms for most fonts, 170 ms for a CJK one. `FontIndex.find` is therefore called before the first frame for all
-names that are known, and no font is read after that (see `text.find_fonts`).
+Nothing is read at import. A search reads the character maps of further fonts only if no font that was read before has the
+characters: 10-30 ms for most fonts, 170 ms for a CJK font. `FontIndex.find` is therefore called before the first frame for
+all known names, and no font is read after that (see `text.find_fonts`).
+
+fontconfig was measured as a replacement. `fc-match :charset=...` takes 5-55 ms for each search, needs a program that macOS,
+Windows and small images lack, and answers with a font that does not have the characters if no font has them.
 """
 
 from __future__ import annotations
@@ -31,14 +34,15 @@ SUFFIXES = frozenset({".ttf", ".otf", ".ttc"})
 _PREFERRED = ("dejavusans", "notosans", "liberationsans", "arial", "segoeui", "freesans", "droidsans")
 _UNWANTED = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "narrow", "mono", "serif", "math")
 _OPENED_PER_SEARCH = 64
-"""Bounds one search to about 2 s on a desktop with thousands of fonts; the likely ones come first."""
+"""Most fonts that one search reads: about 2 s on a desktop with thousands of fonts. Likely fonts come first."""
 _REMEMBERED = 4096
+"""Most answers that an index keeps."""
 
 Codes = npt.NDArray[np.uint32]
 
 
 class FontIndex:
-    """Finds fonts by coverage. Threads: any; a lock is held while fonts are read."""
+    """Finds fonts by their characters. Thread: any; a lock is held while fonts are read."""
 
     def __init__(self, folders: Iterable[str] = FOLDERS) -> None:
         self._folders = tuple(folders)
@@ -49,13 +53,13 @@ class FontIndex:
         self._reading = True
 
     def read(self, on: bool) -> None:
-        """Whether searches may read fonts that were not read yet. Where no more are read, no search takes time."""
+        """Allow or forbid searches to read further fonts. While it is forbidden, a search takes no time."""
         with self._lock:
             self._reading = on
             self._found = {key: font for key, font in self._found.items() if font is not None}
 
     def find(self, characters: str) -> Path | None:
-        """The preferred font that has every one of `characters`; None: no installed font has."""
+        """The preferred font with all `characters`; None if no installed font has them all."""
         key = "".join(sorted(set(characters)))
         with self._lock:
             if key not in self._found:
@@ -65,7 +69,7 @@ class FontIndex:
             return self._found[key]
 
     def has(self, font: Path, characters: str) -> bool:
-        """Whether `font` has every one of `characters`."""
+        """Whether `font` has all `characters`."""
         with self._lock:
             return _covers(self._read(font), characters)
 
@@ -92,20 +96,20 @@ def _font_files(folders: tuple[str, ...]) -> Iterable[Path]:
     for folder in folders:
         try:
             found = list(Path(folder).expanduser().rglob("*"))
-        except (OSError, RuntimeError):  # unreadable, or there is no home folder
+        except (OSError, RuntimeError):  # the folder is unreadable, or there is no home folder
             continue
         yield from (path for path in found if path.suffix.lower() in SUFFIXES)
 
 
 def _rank(font: Path) -> tuple[int, int, str]:
-    """Upright regular sans first."""
+    """The sort key of a font: upright regular sans fonts come first."""
     stem = font.stem.lower()
     family = next((i for i, name in enumerate(_PREFERRED) if stem.startswith(name)), len(_PREFERRED))
     return sum(word in stem for word in _UNWANTED), family, str(font)
 
 
 def _script(characters: str) -> str:
-    """'devanagari' for DEVANAGARI LETTER A: fonts of one script carry its name in theirs. The rarest script wins."""
+    """The script of the highest character, for example 'devanagari': fonts of one script have its name in their file names."""
     return unicodedata.name(max(characters, default=" "), "?").split()[0].lower()
 
 
@@ -115,17 +119,17 @@ def _covers(codes: Codes, characters: str) -> bool:
 
 
 def _read_codes(font: Path) -> Codes:
-    """The characters of a font that has outlines; none for a broken one or one of coloured bitmaps."""
+    """The characters of a font with outlines; none for a broken font or a font of coloured bitmaps."""
     from fontTools.ttLib import TTFont  # 0.1 s to import, and most runs never need it
 
     try:
-        # Opened here, because TTFont leaves a file open that it fails to read.
+        # Opened here, because TTFont leaves a file open if it cannot read it.
         with font.open("rb") as file, TTFont(file, lazy=True, fontNumber=0) as opened:
             outlined = any(table in opened for table in ("glyf", "CFF ", "CFF2"))
             return np.array(list(opened.getBestCmap() or ()) if outlined else (), np.uint32)
-    except Exception:  # fontTools raises whatever a broken table leads to: such a font is no font
+    except Exception:  # fontTools raises errors of many types on a broken table: the font counts as empty
         return np.empty(0, np.uint32)
 
 
 INSTALLED = FontIndex()
-"""One for the process: maps of fonts are read once."""
+"""The index of the process: each font is read once."""

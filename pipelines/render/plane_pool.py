@@ -1,6 +1,6 @@
-"""Pooled yuv420p planes: after warm-up nothing is allocated per frame.
+"""PlanePool: yuv420p planes that are used again, so that no frame allocates memory after the warm-up.
 
-A fresh 1280x720 picture costs 0.87 ms (the kernel maps and clears its pages), one from a pool 0.06 ms to copy into.
+A copy into a new 1280x720 picture costs 0.87 ms, because the kernel maps and clears its pages; into a pooled one 0.06 ms.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pipelines.frame import Plane
 Planes = tuple[Plane, Plane, Plane]
 
 _TRIM_EVERY = 256
-"""Leases after which buffers that were not needed since the last trim are let go: 10 s at 25 frames a second."""
+"""Leases between two trims, which free the buffers that were idle since the last trim: 10 s at 25 frames a second."""
 
 
 class PlanePool:
-    """Lends planes of one size at a time; a buffer comes back by itself when its last outside reference is gone.
+    """Lends planes of one size at a time. A buffer is idle again when the last reference to its planes is gone.
 
-    Each buffer is one flat array that only the pool and the lent views know. Every view of it, a `Picture` that holds
-    one, and the capsule that `av.VideoFrame.from_dlpack` keeps for as long as an encoder uses the frame, hold a
-    reference to that flat array itself (numpy collapses chains of views). So a count at its idle value means that no
-    view exists, and as a view can only be made from a view, none can appear behind the pool's back. What is not
-    counted is a bare address (`array.ctypes.data`): whoever passes one on must keep the array too.
+    Each buffer is one flat array that only the pool and the lent views know. Every view of the array holds a reference to
+    the flat array itself, because numpy collapses chains of views. So do a `Picture` with such a view, and the capsule that
+    `av.VideoFrame.from_dlpack` keeps while an encoder uses the frame. A reference count at its idle value therefore means
+    that no view exists, and no view can appear later, because a view is made from a view. A bare address
+    (`array.ctypes.data`) is not counted: code that hands one on must keep the array too.
 
-    Thread: one, its overlay's. References may be dropped in any thread; a drop that is missed makes a buffer look busy.
+    Thread: one, the overlay's. References may be dropped in any thread; a missed drop only makes a buffer look busy.
     """
 
     def __init__(self, capacity: int = 64) -> None:
-        """capacity: the most buffers that are kept; beyond it planes are lent that are simply freed after use."""
+        """capacity: the most buffers that are kept; further planes are lent, too, but are freed after use."""
         if capacity < 0:
             raise ValueError(f"capacity must not be negative, got {capacity}")
         self._capacity = capacity
@@ -40,14 +40,14 @@ class PlanePool:
         self._leases = 0
 
     def __len__(self) -> int:
-        """Buffers that are kept, lent ones included."""
+        """The number of kept buffers, lent or idle."""
         return len(self._buffers)
 
     def lease(self, width: int, height: int) -> Planes:
-        """Writable y (height, width) and u, v (height/2, width/2) with undefined content.
+        """Writable planes y (height, width) and u, v (height/2, width/2) with undefined content.
 
-        The three lie behind each other without padding, as OpenCV's I420 and raw yuv420p want them. Another size than
-        last time lets all buffers of the old size go.
+        The three lie one behind the other without padding, in the layout of OpenCV's I420 and of raw yuv420p. A lease of
+        another size frees all buffers of the size before.
 
         :raises ValueError: if a side is odd or not positive.
         """
@@ -62,7 +62,7 @@ class PlanePool:
         return _planes(self._grow() if buffer is None else buffer, width, height)
 
     def _idle(self) -> Plane | None:
-        """The first idle buffer: first fit leaves the tail alone, so that it can be trimmed."""
+        """The first idle buffer. First fit leaves the end of the list idle, so that it can be trimmed."""
         for index in range(len(self._buffers)):
             if _references(self._buffers, index) == _IDLE:
                 self._highest = max(self._highest, index)
@@ -78,7 +78,7 @@ class PlanePool:
         return buffer
 
     def _trim(self) -> None:
-        """A burst (a slow disk, a big batch) must not keep 64 pictures of 12 MB for ever."""
+        """Free the buffers that a burst (a slow disk, a big batch) needed: up to 64 pictures of 12 MB."""
         self._leases += 1
         if self._leases >= _TRIM_EVERY:
             del self._buffers[self._highest + 1 :]
@@ -90,7 +90,8 @@ def _references(buffers: list[Plane], index: int) -> int:
 
 
 _IDLE = _references([np.empty(1, np.uint8)], 0)
-"""Measured, not assumed: how many references a call itself holds differs between Python versions."""
+"""The reference count of an idle buffer. Measured, because a call itself holds a number of references that differs between
+Python versions."""
 
 
 def _planes(flat: Plane, width: int, height: int) -> Planes:

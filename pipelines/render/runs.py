@@ -1,4 +1,4 @@
-"""A line of text cleaned and cut into runs, each of which one font can draw."""
+"""Runs: a line of text is cleaned and cut into pieces that one font each can draw."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from pipelines.render.builtin import builtin_has
 from pipelines.render.fonts import FontIndex
 
 MISSING = "□"
-"""Drawn for a character that no font has. OpenCV's font has it."""
+"""The sign for a character that no font has. OpenCV's font has the sign."""
 
 _LONGEST = 400
-"""Characters of a name that are looked at; no panel shows more."""
+"""Most characters of a text that are used; no panel has room for more."""
 _JOINERS = "\u200c\u200d"
 
 
 def clean(text: str) -> str:
-    """One printable line: composed, blanks and control characters as single spaces, invisible characters gone.
+    """`text` as one printable line: composed (NFC), with single spaces for blanks and control characters, and without
+    invisible characters.
 
-    Direction overrides go too: they can make a name read as another one.
+    Direction overrides are removed, too: they can make one name look like another one.
     """
     visible = (_printable(c) for c in unicodedata.normalize("NFC", text[:_LONGEST]))
     return " ".join("".join(visible).split())
 
 
 def _printable(character: str) -> str:
+    """The replacement of a character in a printable line."""
     category = unicodedata.category(character)
     if character in _JOINERS:
         return character
@@ -38,7 +40,7 @@ def _printable(character: str) -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """`text` cut where it may be cut: marks and joiners stay with their letter."""
+    """`text` cut into letters with their marks and joiners: the places where a text may be cut."""
     parts: list[str] = []
     for character in text:
         joined = unicodedata.category(character)[0] == "M" or character in _JOINERS
@@ -50,7 +52,7 @@ def clusters(text: str) -> list[str]:
 
 
 def is_simple(cluster: str) -> bool:
-    """Whether OpenCV draws it right: one character that it has and that runs from left to right."""
+    """Whether OpenCV's font draws the cluster correctly: one character that the font has, written from left to right."""
     right_to_left = unicodedata.bidirectional(cluster[0]) in ("R", "AL", "AN")
     mark = unicodedata.category(cluster[0])[0] == "M"
     return len(cluster) == 1 and not right_to_left and not mark and builtin_has(cluster)
@@ -58,17 +60,17 @@ def is_simple(cluster: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A piece of a line that one font draws; font None: OpenCV's."""
+    """A piece of a line that one font draws. font: the font's file; None: OpenCV's own font."""
 
     text: str
     font: Path | None = None
 
 
 def split_runs(text: str, fonts: FontIndex) -> list[Run]:
-    """Runs from left to right.
+    """The runs of a clean line from left to right.
 
-    One font for the whole line where there is one, because Pillow can then order mixed directions itself; else one
-    for each piece, and the pieces reversed if the line begins from right to left.
+    One font draws the whole line if there is one, because Pillow can then order mixed directions itself. Otherwise each
+    piece has its font, and the pieces are reversed if the line begins from right to left.
     """
     parts = clusters(text)
     if all(is_simple(part) for part in parts):
@@ -87,7 +89,7 @@ def split_runs(text: str, fonts: FontIndex) -> list[Run]:
 
 
 def _run(part: str, previous: Path | None, fonts: FontIndex) -> Run:
-    """A blank or sign goes on in the font of the letter before it, so that a phrase stays one run."""
+    """The run of one cluster. A blank or sign uses the font of the letter before it, so that a phrase stays one run."""
     neutral = unicodedata.bidirectional(part[0]) not in ("L", "R", "AL", "EN", "AN")
     if previous is not None and neutral and fonts.has(previous, part):
         return Run(part, previous)
@@ -98,5 +100,6 @@ def _run(part: str, previous: Path | None, fonts: FontIndex) -> Run:
 
 
 def is_rtl(text: str) -> bool:
+    """Whether the first character with a direction runs from right to left."""
     strong = (unicodedata.bidirectional(c) for c in text)
     return next((d for d in strong if d in ("L", "R", "AL")), "L") != "L"

@@ -1,7 +1,7 @@
-"""Text as cached alpha masks, in any script that a font can be found for.
+"""TextPainter: lines of text as cached alpha masks, in any script for which a font is found.
 
-What OpenCV's own font draws right is drawn with it. Arabic, Hebrew, combining marks and scripts that it lacks are drawn
-by Pillow with an installed font: shaped where raqm and FriBiDi are there, else only put in order.
+OpenCV's own font draws all scripts that it supports. Pillow draws Arabic, Hebrew, combining marks and the other scripts with
+an installed font; it shapes the text if raqm and FriBiDi are there, and only reorders it otherwise.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pipelines.render.runs import MISSING, Run, clean, clusters, is_rtl, split_r
 ELLIPSIS = "…"
 
 _PILLOW_SCALE = 1.03
-"""OpenCV's capitals are 0.75 of the size high, DejaVu's 0.73."""
+"""Factor on the size for Pillow: OpenCV's capitals are 0.75 of the size high, DejaVu's 0.73."""
 _AS_ZERO = str.maketrans("123456789", "0" * 9)
 _LOADED = 32
-"""Fonts at one size that are kept open."""
+"""Most fonts that are kept open, each at one size."""
 
 
 def ascent(size: int) -> int:
-    """Rows of a mask above the baseline: capitals are 0.75 size high, with two stacked accents 1.1."""
+    """Rows of a mask above the baseline. Capitals are 0.75 size high, with two stacked accents 1.1 size."""
     return ceil(1.1 * size)
 
 
 def line_height(size: int) -> int:
-    """Rows of a mask."""
+    """Rows of a mask of this size of text."""
     return ascent(size) + ceil(0.36 * size)
 
 
@@ -48,8 +48,10 @@ def find_fonts(
     fonts: FontIndex = INSTALLED,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Find the fonts for all texts that will be drawn, before the first frame: a search reads fonts for up to 2 s, for
-    which a live frame would wait. From then on none is read. False: not all of them within `limit_s`, or a stop.
+    """Find the fonts for all texts that will be drawn. Called before the first frame, because a search reads fonts for up to
+    2 s and would delay a live frame; afterwards no font is read.
+
+    keep_on: asked before each text; False ends the search. Returns False if `limit_s` has passed or `keep_on` ended it.
     """
     end_s = clock() + limit_s
     fonts.read(True)
@@ -64,10 +66,10 @@ def find_fonts(
 
 
 class TextPainter:
-    """Draws lines of text and keeps the masks. Thread: one, its owner's (fonts are not shared between threads)."""
+    """Draws lines of text and caches their masks. Thread: one, because fonts are not shared between threads."""
 
     def __init__(self, *, max_masks: int = 512, max_bytes: int = 4 << 20, fonts: FontIndex = INSTALLED) -> None:
-        """max_masks, max_bytes: the cache forgets what was not drawn for longest; both bounds hold."""
+        """max_masks, max_bytes: both bound the cache, which evicts the mask that was unused for the longest time."""
         self._max_masks = max_masks
         self._max_bytes = max_bytes
         self._fonts = fonts
@@ -77,9 +79,9 @@ class TextPainter:
         self._loaded: dict[tuple[Path, int], ImageFont.FreeTypeFont] = {}
 
     def mask(self, text: str, size: int, weight: int = 400, *, max_width: int = 1 << 14) -> Plane:
-        """Alpha (line_height(size), w <= max_width) uint8 of a line, shortened with "…" where it is too wide.
+        """The alpha mask of a line: (line_height(size), w) uint8 with w <= max_width; a longer text ends in "…".
 
-        The baseline lies below row ascent(size) - 1. The array is cached: read only.
+        The baseline lies below row ascent(size) - 1. The array is cached and read-only.
         """
         key = (text, size, weight, max_width)
         mask = self._masks.get(key)
@@ -91,7 +93,7 @@ class TextPainter:
         return mask
 
     def number_width(self, text: str, size: int, weight: int) -> int:
-        """Width of numbers and ASCII signs; digits are all as wide as "0", so a running clock needs one entry."""
+        """Width in pixels of digits and ASCII signs. All digits are as wide as "0", so a running clock needs one entry."""
         key = (text.translate(_AS_ZERO), size, weight)
         if key not in self._widths:
             if len(self._widths) >= self._max_masks:
@@ -107,7 +109,7 @@ class TextPainter:
             self._bytes -= self._masks.popitem(last=False)[1].nbytes
 
     def _fit(self, text: str, size: int, weight: int, max_width: int) -> list[Run]:
-        """The longest beginning of `text` that fits, found by halving."""
+        """The runs of the longest beginning of `text` that fits, found by bisection."""
         runs = self._runs(text, size)
         if self._width(runs, size, weight) <= max_width:
             return runs
@@ -125,7 +127,7 @@ class TextPainter:
         return self._runs("".join(parts).rstrip(" ,;:-(") + ELLIPSIS, size)
 
     def _runs(self, text: str, size: int) -> list[Run]:
-        """A font that FreeType refuses, although fontTools could read it, has nothing after all."""
+        """The runs of `text`. A font that fontTools reads and FreeType refuses counts as a font without characters."""
         runs = split_runs(text, self._fonts)
         return [run if run.font is None or self._load(run.font, size) else Run(MISSING) for run in runs]
 
@@ -152,7 +154,7 @@ class TextPainter:
         return mask
 
     def _load(self, path: Path | None, size: int) -> ImageFont.FreeTypeFont | None:
-        """The font at this size; None: OpenCV's, or one that cannot be loaded."""
+        """The font at this size; None for OpenCV's own font, and for a font that cannot be loaded."""
         if path is None:
             return None
         key = (path, size)
@@ -172,7 +174,8 @@ def _can_shape() -> bool:
 
 
 def _ordered(text: str) -> str:
-    """raqm orders by itself; without it a line from right to left is turned round by hand."""
+    """The text in the order that Pillow draws. raqm reorders a line itself; without raqm a line from right to left is reversed
+    here."""
     return text if _can_shape() or not is_rtl(text) else "".join(reversed(clusters(text)))
 
 

@@ -1,4 +1,4 @@
-"""The kinds of video file that are written."""
+"""Container: the kinds of video file that are written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What holds H.264 with exact times."""
+    """A file format that stores H.264 with exact times."""
 
     format: str
-    """FFmpeg's name."""
+    """FFmpeg's name of the format."""
     suffixes: tuple[str, ...]
-    """How its files are named by those who use them, the usual one first."""
+    """The usual endings of file names, the most common one first."""
     tick_s: Fraction | None = None
-    """Of its own clock, where it has one."""
+    """One tick of the format's own clock; None: the clock is chosen per file."""
 
 
-# Not AVI: it knows no variable rate.
+# Without AVI, which has no variable frame rate.
 CONTAINERS = (
     Container("mp4", (".mp4", ".m4v")),
     Container("mov", (".mov",)),
@@ -29,5 +29,5 @@ SUFFIXES = tuple(suffix for container in CONTAINERS for suffix in container.suff
 
 
 def container_of(suffix: str) -> Container | None:
-    """That of a file whose name ends so."""
+    """The container of a file name's ending, for example ".MP4"; None if it is not among `SUFFIXES`."""
     return next((c for c in CONTAINERS if suffix.lower() in c.suffixes), None)

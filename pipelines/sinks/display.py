@@ -1,9 +1,13 @@
-"""Whether a window can be opened, found out without opening one.
+"""The check of the display: can a window be opened? It opens no window.
 
-Without an X server that answers, Qt does not raise: it aborts the process, and all results are lost. So the server is
-asked first, by the handshake that Qt's library would do, with the same choice of cookie: 1 ms, where a child process
-that opens a window costs 0.4 s of a core and flashes a window at the person. What the handshake cannot see, an OpenCV
-without windows and a Qt plugin whose libraries are missing, is asked of OpenCV and of the dynamic linker.
+Without an X server that answers, Qt raises no error: it aborts the process, and all results are lost. So the server is asked
+first, by the handshake of Qt's own library (XCB), with the same choice of cookie. That takes below 1 ms; a child process that
+opens a window takes 0.4 s of a core, and the window flashes on the screen. The handshake cannot find an OpenCV without windows
+or a Qt plugin with missing libraries: OpenCV and the dynamic linker are asked for these.
+
+python-xlib 0.33 was measured as a replacement for the handshake: 21 to 47 ms against 0.2 to 0.3 ms, 42 ms more for its import.
+It has no time limit (it still waited after 6 s for a server that accepts and sends nothing; here the limit is 2 s), it reads the environment
+itself, and it ignores Xauthority entries of the family "wild".
 """
 
 from __future__ import annotations
@@ -23,16 +27,17 @@ from typing import NamedTuple
 from pipelines.errors import UsageError
 
 TRIES, AGAIN_S = 4, 0.1
-"""For a server that hangs up."""
+"""Connections to a server that hangs up, and seconds between them."""
 ANSWER_S = 2.0
-"""A server on this machine answers in a millisecond; one behind a network that swallows packets never does."""
+"""Limit for each step. A server on this machine answers in 1 ms; one behind a network that drops packets never answers."""
 COOKIE = b"MIT-MAGIC-COOKIE-1"
 FAMILY_LOCAL, FAMILY_INTERNET, FAMILY_INTERNET6, FAMILY_WILD = 256, 0, 6, 65535
 Size = tuple[int, int]
+"""(width, height) in pixels."""
 
 
 class _NoDisplayError(Exception):
-    """Why no window can be opened, as the end of a sentence."""
+    """No window can be opened; the text gives the reason and ends a sentence."""
 
 
 def display_there(environ: Mapping[str, str]) -> bool:
@@ -45,10 +50,10 @@ def display_there(environ: Mapping[str, str]) -> bool:
 
 
 class Display:
-    """A display on which windows can be opened, with a connection of our own, which `close` ends.
+    """A display on which windows can be opened. It holds a connection to the X server until `close`.
 
-    It is held until the window has had its time: an X server without clients starts anew (Xvfb, as xvfb-run starts it,
-    does), and if it has just lost the one that only asked, it may refuse Qt's connection, and Qt aborts: 1 start of 20 or so.
+    The owner closes it after the window. An X server without clients restarts (Xvfb under xvfb-run does), and while it restarts
+    it may refuse Qt's connection, and Qt aborts: about 1 start of 20 if the connection of the check ended before.
     """
 
     def __init__(self, size: Size, server: socket.socket | None) -> None:
@@ -68,7 +73,7 @@ class Display:
 
 
 def open_display(environ: Mapping[str, str]) -> Display:
-    """The display that windows open on. `environ`: the process's environment.
+    """Connect to the display that windows open on. environ: the process's environment variables.
 
     :raises UsageError: if there is no display that OpenCV can use.
     """
@@ -87,7 +92,7 @@ def open_display(environ: Mapping[str, str]) -> Display:
 def require_display(environ: Mapping[str, str]) -> Size:
     """The size of the display that `open_display` would open.
 
-    :raises UsageError: as there.
+    :raises UsageError: if there is no display that OpenCV can use.
     """
     with open_display(environ) as display:
         return display.size
@@ -118,13 +123,13 @@ def _connected(place: _Place, name: str, environ: Mapping[str, str], tries: int 
         server.close()
         if tries == 1 or not isinstance(error, EOFError | ConnectionError):
             raise
-    # A server whose last client has just left starts anew, and hangs up on who comes at that moment.
+    # A server without clients restarts, and hangs up on connections meanwhile.
     time.sleep(AGAIN_S)
     return _connected(place, name, environ, tries - 1)
 
 
 class _Place(NamedTuple):
-    """A display's address; an empty host is this machine's own socket."""
+    """The address of a display. host: empty for a socket on this machine."""
 
     host: str
     number: int
@@ -139,7 +144,7 @@ def _parse(name: str) -> _Place:
 
 
 def _connect(place: _Place) -> socket.socket:
-    """The connection that XCB would make: Linux's abstract socket, else the file, else TCP."""
+    """Connect in the order of XCB: Linux's abstract socket, then the socket file; TCP if the display names a host."""
     if place.host:
         return socket.create_connection((place.host, 6000 + place.number), ANSWER_S)
     path = f"/tmp/.X11-unix/X{place.number}"
@@ -161,7 +166,7 @@ def _connect_unix(path: str) -> socket.socket:
 
 
 def _cookie(server: socket.socket, place: _Place, environ: Mapping[str, str]) -> bytes | None:
-    """The secret that XCB would send to this server: the file's first that fits, or none."""
+    """The cookie that XCB would send to this server: the first entry of the file that fits the server; None without one."""
     path = environ.get("XAUTHORITY") or (environ["HOME"] + "/.Xauthority" if environ.get("HOME") else None)
     if path is None:
         return None
@@ -178,7 +183,7 @@ def _cookie(server: socket.socket, place: _Place, environ: Mapping[str, str]) ->
 
 
 def _address(server: socket.socket) -> tuple[int, bytes]:
-    """The peer as Xauthority files name it: over loopback it is this machine by its name."""
+    """The server's family and address in the form of an Xauthority file: this machine's name for a loopback address."""
     local = FAMILY_LOCAL, socket.gethostname().encode()
     if server.family == socket.AF_UNIX:
         return local
@@ -199,7 +204,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(data: bytes) -> Iterator[_Entry]:
-    """The entries of an Xauthority file: the family, then four counted strings, big-endian. Ends at what is cut off."""
+    """The entries of an Xauthority file: the family, then four counted strings, big-endian. A truncated entry ends the list."""
     at = 0
     while at + 2 <= len(data):
         (family,) = struct.unpack_from(">H", data, at)
@@ -217,7 +222,7 @@ def _entries(data: bytes) -> Iterator[_Entry]:
 
 
 def _handshake(server: socket.socket, name: str, cookie: bytes | None) -> Size:
-    """Set a connection up (X11 protocol, section 8), and read the size of the first screen out of the answer."""
+    """Set up the connection (X11 protocol, section 8). Returns the size of the first screen."""
     label = COOKIE if cookie is not None else b""
     secret = cookie or b""
     hello = struct.pack("<BxHHHHxx", ord("l"), 11, 0, len(label), len(secret))
@@ -251,19 +256,19 @@ def _receive(server: socket.socket, size: int) -> bytes:
 
 @cache
 def mend_toolkit() -> None:
-    """Make Qt get all its events. Called before the first window is opened; thread: any.
+    """Let Qt receive all its events: load the system's libX11-xcb. Called before the first window is opened; thread: any.
 
-    opencv-python carries a libX11-xcb of its own, which must fit libX11, and takes libX11 from the system. With a newer
-    one (1.8) its XSetEventQueueOwner sets a field that has moved, and Xlib goes on taking events that are Qt's: on a
-    busy machine 11 of 40 windows lost the news that they were mapped, and stayed black for ever. With the system's own
-    libX11-xcb, found first because it is global, 0 of 40.
+    opencv-python ships its own libX11-xcb, which must fit libX11, and uses the system's libX11. With a newer libX11 (1.8) its
+    XSetEventQueueOwner sets a field that has moved, and Xlib continues to take events that belong to Qt: on a busy machine 11
+    of 40 windows missed the event that they were mapped, and stayed black for ever. With the system's libX11-xcb, which is
+    found first because it is loaded globally, none of 40 did.
     """
-    with contextlib.suppress(OSError):  # not there: then it is as it was
+    with contextlib.suppress(OSError):  # without a system library nothing changes
         ctypes.CDLL("libX11-xcb.so.1", mode=ctypes.RTLD_GLOBAL)
 
 
 def _check_toolkit() -> None:
-    import cv2  # only needed by who has a display
+    import cv2  # only needed if there is a display
 
     if not cv2.currentUIFramework():
         raise _NoDisplayError("this OpenCV has no windows (opencv-python does, opencv-python-headless does not)")

@@ -1,8 +1,8 @@
-"""A last word before a library ends the process.
+"""A hook that runs before a library ends the process.
 
-When the X server goes away, Qt writes a line and calls `exit(1)`, from within whatever OpenCV asked of it: outputs would
-stay unfinished and the report unwritten. The C library runs what was registered with it before it ends the process, in
-that thread, and all other threads still live then.
+When the X server goes away, Qt writes a line and calls `exit(1)` within a call of OpenCV: outputs would stay unfinished and the
+report unwritten. Before the C library ends the process, it runs the registered functions in that thread, while all other
+threads still live.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _Last = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @contextlib.contextmanager
 def before_exit(rescue: Callable[[], None]) -> Iterator[None]:
-    """Within the `with`, `exit` of the C library calls `rescue` first, which should end the process itself.
+    """Inside the `with`, `exit` of the C library first calls `rescue`, which should end the process itself.
 
-    Only with glibc: a registration must be taken back in time, as nothing of Python can be called when it has ended, and
-    that is done in glibc's own way, which unloading a library uses (Itanium C++ ABI, 3.3.6).
+    Without glibc nothing is registered: a registration must be removed before Python ends, and glibc's function for that, which
+    serves the unloading of libraries (Itanium C++ ABI, 3.3.6), is not everywhere.
     """
     if platform.libc_ver()[0] != "glibc":
         yield

@@ -1,4 +1,4 @@
-"""A Picture as a frame of PyAV, and any picture made to fit the size that an output was opened with."""
+"""Pictures as PyAV frames, and Letterbox: fits any picture into the size of an open output."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
 
 
 def as_frame(picture: Picture) -> av.VideoFrame:
-    """The upright picture as a frame with its colour tags. It holds references to the planes until it is gone."""
+    """The upright picture as a PyAV frame with colour tags. The frame holds references to the planes."""
     y, u, v = picture.upright()
     return yuv_frame(replace(picture, y=y, u=u, v=v, rotation=0, mirrored=False))
 
 
 class Letterbox:
-    """Scales pictures of another size, shape or colour into the first one's, centred on black, aspect kept.
+    """Scales pictures of another size, shape or colour into the form of the first one: centred on black, with their aspect.
 
-    Thread: the owner's; the scaler is kept between pictures.
+    Thread: the owner's. The scaler is kept between pictures.
     """
 
     def __init__(self, first: Picture) -> None:
@@ -36,12 +36,12 @@ class Letterbox:
         self._scaler = VideoReformatter()
 
     def fits(self, picture: Picture) -> bool:
-        """True if the picture can be taken as it is."""
+        """Whether the picture has the first one's form already."""
         shape = (picture.upright_size, picture.upright_aspect)
         return shape == (self._size, self._aspect) and self._same_colour(picture)
 
     def fit(self, picture: Picture) -> Picture:
-        """A new picture of the first one's size, sample aspect, matrix and range."""
+        """A new picture with the first one's size, sample aspect, matrix and range."""
         width, height = self._inner(picture)
         scaled = self._scaled(picture, width, height)
         planes = []
@@ -50,7 +50,7 @@ class Letterbox:
             whole = (self._size[1] >> shift, self._size[0] >> shift)
             black = 128 if index else (0 if self._full_range else 16)
             canvas = np.full(whole, black, np.uint8)
-            # The offset is even on the luma plane, so that chroma lies where it belongs.
+            # The offset on the luma plane is even, so that chroma keeps its position.
             top, left = ((self._size[1] - height) // 4 * 2) >> shift, ((self._size[0] - width) // 4 * 2) >> shift
             canvas[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
             planes.append(canvas)
@@ -61,7 +61,7 @@ class Letterbox:
         return (picture.matrix, picture.full_range) == (self._matrix, self._full_range)
 
     def _inner(self, picture: Picture) -> tuple[int, int]:
-        """(width, height) in the output's samples, even, at least 2."""
+        """(width, height) of the scaled picture in the output's samples: even, at least 2."""
         width, height = picture.upright_size
         shown = width * picture.upright_aspect / self._aspect
         scale: Fraction = min(self._size[0] / shown, Fraction(self._size[1], height))

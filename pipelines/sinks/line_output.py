@@ -1,4 +1,4 @@
-"""Whole lines into a file, a pipe or a terminal, in a way that a stop can end.
+"""LineOutput: writes whole lines into a file, a pipe or a terminal; a stop ends a blocked write.
 
 A write into a pipe that nobody reads would block in the kernel, where no stop reaches it. So a pipe, a socket or a terminal
 is written in pieces of at most PIPE_BUF bytes, each after `poll` has reported room for it: POSIX lets such a piece neither
@@ -18,16 +18,16 @@ from pathlib import Path
 from pipelines.errors import Stopped
 
 POLL_MS = 100
-"""How often a blocked write looks at the stop."""
+"""Time between two looks of a blocked write at the stop."""
 OPEN_S = 0.05
-"""How often a FIFO without a reader is tried again."""
+"""Time between two attempts to open a FIFO without a reader."""
 
 
 class LineOutput:
-    """Writes lines to a descriptor. Thread: one, except for `stop`, which any thread may set."""
+    """Writes lines to a file descriptor. Thread: one; any thread may set `stop`."""
 
     def __init__(self, descriptor: int, stop: threading.Event) -> None:
-        """descriptor: stays the caller's, who closes it."""
+        """descriptor: belongs to the caller, which closes it."""
         self._descriptor = descriptor
         self._stop = stop
         self._regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -38,8 +38,8 @@ class LineOutput:
     def write(self, lines: Sequence[bytes]) -> None:
         """Write all lines, each with its end of line.
 
-        :raises OSError: if they cannot be written; a regular file then ends with its last whole line.
-        :raises Stopped: if `stop` was set while nobody read.
+        :raises OSError: if they cannot be written; a regular file then ends after its last whole line.
+        :raises Stopped: if `stop` was set while the reader read nothing.
         """
         if self._regular:
             self._write_file(b"".join(lines))
@@ -69,7 +69,7 @@ class LineOutput:
 
 
 def _pieces(lines: Sequence[bytes]) -> Iterator[bytes]:
-    """As many whole lines at a time as fit in PIPE_BUF bytes; a longer line in several pieces."""
+    """The lines in pieces of at most PIPE_BUF bytes: as many whole lines as fit; a longer line in several pieces."""
     piece = b""
     for line in lines:
         if len(piece) + len(line) > select.PIPE_BUF:
@@ -85,7 +85,7 @@ def _pieces(lines: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def opened_for_lines(path: Path, stop: threading.Event) -> int:
-    """A descriptor for writing at `path`: a new or emptied file, a device, or a FIFO once it has a reader.
+    """Open `path` for writing: a new or emptied file, a device, or a FIFO as soon as it has a reader. Returns the descriptor.
 
     :raises OSError: if it cannot be opened.
     :raises Stopped: if `stop` was set while a FIFO had no reader.

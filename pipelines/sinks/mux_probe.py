@@ -1,8 +1,8 @@
-"""Whether a kind of video file holds a sound so that it plays: it is tried, with the sound's first packets, in memory.
+"""A test of a sound in a container: its first packets are written to a file in memory and read again.
 
-Nothing less says it. FFmpeg's list of what a container takes has Opus for mov, which then refuses it; mp4 accepts PCM, FLAC
-and AC-3 and writes a header that no player opens when the source said too little about them; MPEG-TS takes every codec
-and marks those that it has no number for as unknown data.
+No weaker test suffices. FFmpeg's list of codecs by container has Opus for mov, and the muxer refuses it. mp4 accepts PCM, FLAC
+and AC-3, and writes a header that no player opens if the source gives too little information. MPEG-TS accepts every codec, and
+marks codecs without a number of their own as unknown data.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from av.packet import Packet
 from av.stream import Stream
 
 PACKETS = 16
+"""Packets of the test."""
 
 
 def holds(format: str, options: Mapping[str, str], stream: AudioStream, packets: Sequence[Packet[AudioStream]]) -> bool:
-    """Whether a file of this format has the sound in it when it is read again. `packets`: the first ones; left as they are."""
+    """Whether a file of this format plays the sound. packets: the first packets of `stream`; they are not changed."""
     file = io.BytesIO()
     try:
         with av.open(file, "w", format=format, container_options=dict(options)) as trial:
@@ -35,14 +36,14 @@ def holds(format: str, options: Mapping[str, str], stream: AudioStream, packets:
 
 
 def add_track(output: OutputContainer, stream: AudioStream, first: Packet[AudioStream]) -> AudioStream:
-    """A track for the packets of `stream`, of which `first` is the first.
+    """Add a track for the packets of `stream` to `output`. first: the first packet that will be written.
 
-    :raises ValueError: if this container takes no such codec.
+    :raises ValueError: if the container does not take the codec.
     """
     track = output.add_stream_from_template(stream)
     codec = track.codec_context
     if codec.layout.name.endswith(" channels"):
-        # AVI, ASF and Matroska give PCM a number of channels, mp4 wants to know which: FFmpeg's usual order of that number.
+        # AVI, ASF and Matroska give PCM only a number of channels, and mp4 needs their order: FFmpeg's default is taken.
         codec.layout = f"{codec.layout.nb_channels}c"
     if first.has_sidedata("new_extradata"):
         # The header of the output is written before the muxer sees the first packet.
@@ -51,7 +52,7 @@ def add_track(output: OutputContainer, stream: AudioStream, first: Packet[AudioS
 
 
 def _copied(packet: Packet[AudioStream], track: AudioStream) -> Packet[Stream]:
-    """The same packet for another track: a muxer counts the times of what it is given anew."""
+    """A copy of the packet for another track. A muxer rewrites the times of the packets that it gets."""
     copy = Packet(bytes(packet))
     copy.pts, copy.dts, copy.duration, copy.time_base = packet.pts, packet.dts, packet.duration, packet.time_base
     copy.is_keyframe = packet.is_keyframe
@@ -60,6 +61,7 @@ def _copied(packet: Packet[AudioStream], track: AudioStream) -> Packet[Stream]:
 
 
 def _plays(file: InputContainer, wanted: AudioStream) -> bool:
+    """Whether the file has a sound of the wanted form with at least one packet that decodes."""
     found = file.streams.best("audio")
     if not isinstance(found, AudioStream) or found.codec_context is None:
         return False

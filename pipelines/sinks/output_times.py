@@ -1,4 +1,4 @@
-"""The times of an output: every accepted frame gets one tick, strictly later than the one before."""
+"""OutputTimeline: every accepted frame gets one tick of the output's clock, strictly later than the frame before."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MPEG_CLOCK = 90_000
 
 
 def tick_length(info: StreamInfo, live: bool) -> Fraction:
-    """Length of one tick in seconds, such that the source's own times are whole ticks and a nudge is not seen.
+    """Length of one tick in seconds: the source's own times are whole ticks, and a shift by one tick is invisible.
 
-    A camera's clock is RTP's 1/90000. A file's time base (1/12800, 1001/30000) is kept and halved until it is 0.1 ms
-    or finer: in an AVI it may be as long as a whole frame. Finer than 1 µs is cut off: x264 and mp4 count in 32 bits.
+    A camera's clock is RTP's 1/90000. A file's time base (1/12800, 1001/30000) is halved until it is 0.1 ms or less, because in
+    an AVI it may be as long as a whole frame. It is never less than 1 µs, because x264 and mp4 count in 32 bits.
     """
     per_s = MPEG_CLOCK
     if not live and info.time_base:
@@ -26,18 +26,18 @@ def tick_length(info: StreamInfo, live: bool) -> Fraction:
 
 
 class OutputTimeline:
-    """Places the frames of all sessions of one stream on one axis that starts at nought.
+    """Places the frames of all sessions of one stream on one time axis that starts at 0.
 
-    Within a session `pts_s` is kept. A new session of a camera goes where its first frame arrived, counted from the
-    arrival of the stream's first frame; that of a file follows one frame after the last. Thread: the owner's.
+    Within a session `pts_s` is kept. A new session of a camera begins at the arrival of its first frame, counted from the
+    arrival of the stream's first frame. A new session of a file begins one frame after the last frame. Thread: the owner's.
     """
 
     def __init__(self, info: StreamInfo, tick_s: Fraction, live: bool) -> None:
         self.tick_s = tick_s
         self.step_s = 1 / (info.rate or DEFAULT_RATE)
-        """How long one frame is shown where nothing better is known."""
+        """Seconds for which a frame is shown if the next frame's time is unknown."""
         self.last = -1
-        """The tick given out last."""
+        """The tick of the last frame; -1 before the first frame."""
         self._live = live
         self._session: int | None = None
         self._first_arrived_s = 0.0
@@ -47,11 +47,11 @@ class OutputTimeline:
 
     @property
     def end_s(self) -> Fraction:
-        """When the last frame's own time is over; nought before the first frame."""
+        """The end of the last frame, in seconds; 0 before the first frame."""
         return self.last * self.tick_s + self.step_s if self.last >= 0 else Fraction(0)
 
     def place(self, frame: Frame) -> int:
-        """The tick of this frame. A time that is not later than the last one is nudged by one tick, never refused."""
+        """The tick of this frame. If its time is not later than that of the last frame, it gets the next tick."""
         if frame.session != self._session:
             self._begin(frame)
         elif frame.pts_s is None:
@@ -63,13 +63,13 @@ class OutputTimeline:
         return self.last
 
     def _missed(self, frame: Frame) -> int:
-        """Captured frames since the last one shown, so that made-up times do not shrink when frames are dropped."""
+        """Captured frames since the last shown one: frames without times keep their distance if frames are dropped."""
         return max(1, frame.index - self._index)
 
     def _begin(self, frame: Frame) -> None:
         pts_s = Fraction(frame.pts_s or 0)
         if self._session is None:
-            # A file keeps its times, and so its sound; a camera's first shown frame is where the output begins.
+            # A file keeps its times, so that its sound fits; the output of a camera begins with its first shown frame.
             self._first_arrived_s = frame.trace.arrived_s
             self._time_s = Fraction(0) if self._live else pts_s
         elif self._live:

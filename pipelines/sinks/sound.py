@@ -1,4 +1,4 @@
-"""The sound of a file, carried over beside its annotated video: packets are copied bit for bit, nothing is decoded."""
+"""Sound: copies the sound of a file into its annotated video, packet by packet, without decoding."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ log = logging.getLogger("watchline.sinks.sound")
 
 _Timed = tuple[Fraction, "Packet[AudioStream]"]
 
-# Kept of what lies before the first picture: decoders need the codec's priming (AAC 21-48 ms, Opus 80 ms).
+# Sound before the first picture that is kept: decoders need the codec's priming (AAC 21-48 ms, Opus 80 ms).
 _PRIMING_S = Fraction(1, 10)
 
-# FFmpeg's own limits for a step of the source's clock (`-dts_delta_threshold`, and 0.1 s backwards).
+# Limits for a step of the source's clock, as in FFmpeg (`-dts_delta_threshold`, and 0.1 s backwards).
 _AHEAD_S = Fraction(10)
 _BACK_S = Fraction(-1, 10)
 
-# How far to look for the first picture: H.264 reorders at most 16; a stream without keyframes is given up.
+# The search for the first picture ends after so many pictures (H.264 reorders at most 16) or packets (a stream without
+# keyframes).
 _REORDER = 17
-_PATIENCE = 1000
+_SEARCHED = 1000
 
 
 def open_sound(path: str, output: OutputContainer) -> Sound | None:
-    """Add the sound of `path` to an output that has not begun; None, with one log line, if it cannot go in there."""
+    """Add the sound of the file `path` to an output before its first packet. None if the file has no sound, and, with one
+    warning, if the sound cannot be read or the container does not take it."""
     try:
         origin_s = first_picture_s(path)
         source = _opened(path)
@@ -61,7 +63,7 @@ def open_sound(path: str, output: OutputContainer) -> Sound | None:
 
 
 def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: str) -> str:
-    """Why a sound cannot go in there, and where it could."""
+    """The reason of the refusal, and the kinds of file that take the sound. format: of the output."""
     codec = stream.codec_context.name if stream.codec_context else "its codec"
     usual = {container.format: container.suffixes[0] for container in CONTAINERS}
     others = [suffix for name, suffix in usual.items() if name != format and holds(name, {}, stream, first)]
@@ -70,15 +72,15 @@ def _refusal(stream: AudioStream, first: Sequence[Packet[AudioStream]], format: 
 
 
 def _opened(path: str) -> InputContainer:
-    """A file on the disk: no sign in its name means anything, and a playlist leads to nothing on the network."""
+    """Open a file on the disk. No sign in its name has a meaning, and a playlist opens nothing on the network."""
     return av.open(file_address(path), options=LOCAL)
 
 
 class Sound:
-    """Copies what a reader gives into a track of `output`.
+    """Copies the packets of a reader into a track of `output`.
 
-    Owned by the video file that it goes into, used under its lock. A source that breaks off ends the sound, with one log
-    line, never the video.
+    Owner: the video file, which calls it under its lock. A source that breaks off ends the sound with one warning; the video
+    continues.
     """
 
     def __init__(self, reader: _Reader, output: OutputContainer, track: AudioStream) -> None:
@@ -89,7 +91,7 @@ class Sound:
         self._next = next(self._packets, None)
 
     def copy(self, until_s: Fraction | None) -> None:
-        """Copy what begins before `until_s`, time since the first picture; None: all that is left.
+        """Copy the packets that begin before `until_s`, in seconds since the first picture; None: all remaining packets.
 
         :raises OSError, av.FFmpegError: if the output cannot be written.
         """
@@ -100,21 +102,21 @@ class Sound:
             self._next = next(self._packets, None)
 
     def close(self) -> None:
-        """Let the source go. Closing twice is fine."""
+        """Close the source. A second call does nothing."""
         self._next = None
         self._reader.close()
 
 
 class _Reader:
-    """The packets of one audio stream, moved so that the source's first picture is at nought (by `shift_s`).
+    """The packets of one audio stream, with times since the source's first picture.
 
-    Keeps `source` open until it is closed. `format`: what the packets are for.
+    source: stays open until `close`. shift_s: added to all times. format: the output's.
     """
 
     def __init__(self, path: str, source: InputContainer, stream: AudioStream, shift_s: Fraction, format: str) -> None:
         self._path = path
         self._source = source
-        # Elsewhere a long step is a true gap in the sound.
+        # In formats without this flag a long step forward is a true gap in the sound.
         self._ahead_s = _AHEAD_S if Flags.ts_discont in Flags(source.format.flags) else None
         for other in source.streams:
             if other is not stream:
@@ -124,22 +126,22 @@ class _Reader:
 
     @property
     def first(self) -> list[Packet[AudioStream]]:
-        """The first packets, which are still to come."""
+        """The first packets, at most `PACKETS`. The iteration yields them again."""
         return [packet for _, packet in self._head]
 
     def __iter__(self) -> Iterator[_Timed]:
-        """All packets with their time since the first picture. Only once."""
+        """All packets with their time since the first picture, in seconds. Can be iterated once."""
         return chain(self._head, self._packets)
 
     def close(self) -> None:
-        """Let the source go. Closing twice is fine."""
+        """Close the source. A second call does nothing."""
         self._packets.close()
         self._source.close()
 
     def _demux(
         self, stream: AudioStream, shift_s: Fraction, unwrap: BitStreamFilterContext | None
     ) -> Generator[_Timed, None, None]:
-        """Packets with their time since the first picture, pts and dts moved accordingly, dts never going back."""
+        """The packets with their times in seconds. pts and dts are shifted by the same time; dts never decreases."""
         end_s: Fraction | None = None
         try:
             for packet in demuxed(self._source, stream):
@@ -159,14 +161,15 @@ class _Reader:
             log.warning("the sound of %s ends early: %s", self._path, reason(error))
 
     def _jumped(self, step_s: Fraction) -> bool:
+        """Whether a step between two packets is a fault of the source's clock."""
         return step_s < _BACK_S or (self._ahead_s is not None and step_s > self._ahead_s)
 
 
 def first_picture_s(path: str) -> Fraction:
-    """Time, on the container's own clock, of the picture that a decoder shows first.
+    """The time of the first picture that a decoder shows, in seconds of the container's own clock.
 
-    Not the stream's start time: a recording cut in the middle begins with packets that no decoder shows, and an edit
-    list hides some. It is the earliest packet from the first keyframe on that is not to be discarded.
+    It differs from the stream's start time: a recording that was cut begins with packets that no decoder shows, and an edit
+    list hides packets. It is the earliest time of all packets from the first keyframe on that are not marked to be discarded.
 
     :raises OSError, av.FFmpegError: if the file cannot be read.
     """
@@ -182,15 +185,16 @@ def first_picture_s(path: str) -> Fraction:
             key = packet.pts if key is None and packet.is_keyframe else key
             if key is not None and packet.pts >= key and not packet.is_discard:
                 times.append(packet.pts)
-            if len(times) == _REORDER or count == _PATIENCE:
+            if len(times) == _REORDER or count == _SEARCHED:
                 break
         return min(times, default=stream.start_time or 0) * (stream.time_base or Fraction(0))
 
 
 def _unwrapped(stream: AudioStream, format: str) -> BitStreamFilterContext | None:
-    """AAC from MPEG-TS has a header (ADTS) on each packet, which has to come off in other containers.
+    """A filter that removes the ADTS header of each AAC packet; None if the packets need no filter.
 
-    FFmpeg's muxers put this filter in by themselves; the mp4 muxer of PyAV 18.1 refuses such packets instead.
+    AAC from MPEG-TS has these headers, and other containers must not. FFmpeg's muxers add this filter themselves; the mp4 muxer
+    of PyAV 18.1 refuses the packets instead.
     """
     codec = stream.codec_context
     wrapped = codec is not None and codec.name == "aac" and not codec.extradata_size

@@ -1,4 +1,4 @@
-"""An annotated video file: H.264 with the times, colours and sound of its source, playable whenever it stops."""
+"""VideoFile: an annotated video in H.264 with the times, colours and sound of its source, playable after any stop."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from pipelines.sinks.sound import Sound, open_sound
 
 log = logging.getLogger("watchline.sinks.video")
 
-# A fragment is complete when the next keyframe comes: this is what SIGKILL can cost, in media time.
+# A fragment is complete when the next keyframe comes: SIGKILL costs at most so much media time.
 _KEY_EVERY_S = 1
 
-# Most that the encoder's threads may hold back beside that, each beyond the first one frame.
+# Most media time that the encoder's threads may hold back in addition. Each thread beyond the first holds back one frame.
 _HELD_S = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class VideoOptions:
-    """How a video file is encoded.
+    """The encoding of a video file.
 
     The defaults were measured with one thread on 120 frames of bigbuckbunny.mp4 (720p) and bikes.mp4 (640x272):
 
@@ -58,10 +58,10 @@ class VideoOptions:
     preset: str = "superfast"
     bframes: int = 0
     threads: int = 1
-    """Most threads of the encoder. Each beyond the first holds a frame back, so that there are fewer where frames come slowly
-    and one where nobody knows how they come."""
+    """Most threads of the encoder. Each beyond the first holds back one frame: fewer are used if frames come slowly, and one if
+    the frame rate is unknown."""
     live: bool = False
-    """A camera: times follow the arrival, and memory must not grow with the length of the recording."""
+    """For a camera: times follow the arrival, and memory does not grow with the length of the recording."""
 
 
 _DEFAULT = VideoOptions()
@@ -70,33 +70,33 @@ _DEFAULT = VideoOptions()
 class VideoFile:
     """A sink that writes one stream's annotated pictures to `path`.
 
-    Nothing is opened before the first picture, which settles size, colour tags, sample aspect, clock and sound; a file
-    that never got one does not exist. What was shown is on its way to the disk at most a second and a half of media time
-    later: a second until the next key picture, and what the encoder's threads hold back. A lock makes `close` safe in any
-    thread; encoder and containers belong to whoever holds it.
+    Nothing is opened before the first picture, which determines size, colour tags, sample aspect, clock and sound. Without a
+    picture no file is created. A shown picture is written at most 1.5 s of media time later: 1 s until the next keyframe, and
+    0.5 s in the encoder's threads. A lock makes `close` safe in any thread; encoder and containers belong to the thread that
+    holds the lock.
     """
 
     def __init__(self, path: Path, options: VideoOptions = _DEFAULT) -> None:
         self.written = 0
-        """Frames accepted; nought when the file was removed or replaced."""
+        """Accepted frames; 0 if the file was removed or replaced meanwhile."""
         self._path = path
         self._options = options
         self._lock = threading.Lock()
         self._closed = False
         self._failed: str | None = None
-        """What went wrong first."""
+        """The text of the first error."""
         self._claim: Claim | None = None
         self._encoding: _Encoding | None = None
 
     def show(self, frame: Frame, picture: Picture) -> None:
         """Encode one upright picture of even size. Thread: the stream's lane.
 
-        :raises SinkError: if it cannot be written, or the file was closed. It is finished then, and the error says how much
-            of it can be played: encoder and muxer held frames that were taken before.
+        :raises SinkError: if it cannot be written, or the file was closed. The file is finished then, and the error gives its
+            playable part: encoder and muxer held back frames that were accepted before.
         """
         with self._lock, self._named_errors():
             if self._closed or self._failed:
-                # Not tried again: opening a second time would empty what is there.
+                # No second attempt: it would empty the file.
                 raise SinkError(self._failed or f"cannot write {self._path}: it is closed")
             if self._encoding is None:
                 self._claim = Claim(self._path)
@@ -105,10 +105,9 @@ class VideoFile:
             self.written += 1
 
     def close(self, complete: bool) -> None:
-        """Finish the file; `complete` lets the rest of the sound follow. Thread: any. Closing twice is fine.
+        """Finish the file. complete: write the rest of the sound, too. Thread: any. A second call does nothing.
 
-        :raises SinkError: if it cannot be finished, or is no longer there, unless `show` has already said that it cannot be
-            written.
+        :raises SinkError: if it cannot be finished or was removed, unless `show` has raised an error before.
         """
         with self._lock:
             if self._closed:
@@ -118,7 +117,7 @@ class VideoFile:
                 self._finish(complete)
 
     def _finish(self, complete: bool) -> None:
-        """Once: nothing is left open, whatever fails."""
+        """End the encoding, at most once. Everything is closed even after an error."""
         encoding, self._encoding = self._encoding, None
         try:
             if encoding is not None:
@@ -137,7 +136,7 @@ class VideoFile:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """PyAV raises OSError, its own errors, or ValueError, and names the file in its own way."""
+        """Turn PyAV's errors (OSError, its own types, ValueError) into a SinkError that names the file; finish the file."""
         try:
             yield
         except (OSError, av.FFmpegError, ValueError) as error:
@@ -150,7 +149,7 @@ class VideoFile:
 
 
 class _Encoding:
-    """An open output: encoder, container, timeline and sound. Not thread-safe: used under the file's lock."""
+    """An open output: encoder, container, timeline and sound. Not thread-safe: called under the file's lock."""
 
     def __init__(self, path: Path, options: VideoOptions, frame: Frame, first: Picture) -> None:
         width, height = first.upright_size
@@ -174,16 +173,16 @@ class _Encoding:
         self._sound: Sound | None = open_sound(sound, self._output) if sound else None
         try:
             self._output.start_encoding()
-            self.identity: Identity | None = identity(path)  # opened only now
+            self.identity: Identity | None = identity(path)  # the file exists from here on
         except BaseException:
             if self._sound is not None:
                 self._sound.close()
             raise
 
     def add(self, frame: Frame, picture: Picture) -> None:
-        """Encode one picture and write what the encoder gives out."""
+        """Encode one picture and write the packets that are ready."""
         if frame.session != self._session and self._sound is not None:
-            # A loop begins: only the first round has its sound, up to where its pictures end.
+            # A loop begins: only the first round has sound, until its last picture ends.
             self._sound.copy(self._timeline.end_s)
             self._sound.close()
             self._sound = None
@@ -197,7 +196,7 @@ class _Encoding:
             self._write(packet)
 
     def finish(self, complete: bool) -> None:
-        """Write what the encoder still holds and the rest of the sound, and end the file, whatever fails on the way."""
+        """Write the frames in the encoder and the rest of the sound. The file is ended and closed even after an error."""
         try:
             self._flush(complete)
         finally:
@@ -208,7 +207,7 @@ class _Encoding:
     def _flush(self, complete: bool) -> None:
         packets = self._video.encode(None)
         if packets and packets[-1].dts is not None:
-            # mp4 adds up the steps of dts. With B-frames these run behind: a file of variable rate would end early.
+            # mp4 adds up the steps of dts. With B-frames dts is late: a file of variable rate would end early.
             end = round(self._timeline.end_s / self._timeline.tick_s)
             packets[-1].duration = end + (self._first_dts or 0) - packets[-1].dts
         for packet in packets:
@@ -234,30 +233,30 @@ class _Encoding:
 
 
 def _refuse_own_source(path: Path, source: str | None) -> None:
-    """Opening the output would empty the file that is being read."""
+    """:raises ValueError: if the output is the source itself, which opening it would empty."""
     with suppress(FileNotFoundError):
         if source is not None and os.path.samefile(path, source):
             raise ValueError("it is the source itself; choose another output")
 
 
 def _muxing(container: str, live: bool, tick_s: Fraction) -> dict[str, str]:
-    """What lets the file survive SIGKILL, keep its times, and not hold back packets.
+    """The muxer's options: the file survives SIGKILL and keeps its times, and no packet is held back.
 
-    mp4 is written in fragments. A file's output is made a plain mp4 at its end (every player shows its length and seeks
-    in it), for which the muxer keeps 0.1 kB a frame; a camera's stays in fragments. `delay_moov` keeps nought at nought
-    with B-frames and with the priming of AAC. Its price: the first fragment waits for the first sound, so that SIGKILL
-    before a sound that begins late costs all. (`empty_moov` would put the first packet of such a sound at nought.)
+    mp4 is written in fragments. The output of a file becomes a plain mp4 at its end, so that every player shows its length and
+    seeks in it; the muxer keeps 0.1 kB a frame for that. The output of a camera stays in fragments. `delay_moov` keeps time 0
+    in place with B-frames and with the priming of AAC. Its price: the first fragment waits for the first sound, so that SIGKILL
+    before a late sound costs the whole file. (`empty_moov` would move the first packet of such a sound to time 0.)
     """
-    # Sound is already interleaved here: where it pauses or ends, pictures must not wait for it (FFmpeg: 10 s).
+    # Sound is interleaved here already: pictures must not wait for a sound that pauses or ends (FFmpeg: 10 s).
     common = {"flush_packets": "1", "max_interleave_delta": "100000"}
     if container == "matroska":
-        # A cluster is written when it is complete: as with fragments, a frame a second must not become two in one. Its
-        # blocks may lie before nought (priming); moving all of them up would move the pictures.
+        # A cluster is written when it is complete. At one frame a second it must not hold two frames. Blocks may have negative
+        # times (priming): without this option all blocks, also the pictures, would be shifted.
         return {**common, "cluster_time_limit": "500", "avoid_negative_ts": "disabled"}
     if container == "mpegts":
         return common
     flags = "frag_keyframe+delay_moov" if live else "frag_keyframe+delay_moov+hybrid_fragmented"
-    # A track that begins after nought has its delay in the movie's own clock: 1 ms unless told otherwise.
+    # The delay of a track that begins after 0 counts in the movie's own clock, 1 ms by default.
     return {**common, "movflags": flags, "movie_timescale": str(tick_s.denominator)}
 
 
@@ -267,8 +266,8 @@ def _add_video(output: OutputContainer, options: VideoOptions, frame: Frame, fir
         "preset": options.preset,
         "crf": str(options.crf),
         "bf": str(options.bframes),
-        # A lookahead would hold frames back, as threads do, of which there are so many as `_HELD_S` allows. Slices in their
-        # place would cost quality.
+        # A lookahead would hold back frames, as threads do (their number follows from `_HELD_S`). Threads by slices would cost
+        # quality.
         "rc-lookahead": "0",
         "x264-params": "sliced-threads=0:sync-lookahead=0",
         "forced-idr": "1",
@@ -286,11 +285,12 @@ def _add_video(output: OutputContainer, options: VideoOptions, frame: Frame, fir
 
 
 def _threads(options: VideoOptions, rate: Fraction | None) -> int:
+    """Threads of the encoder for this many frames per second; None: unknown."""
     return 1 if rate is None else min(options.threads, 1 + int(rate * _HELD_S))
 
 
 def check_video_path(path: Path) -> None:
-    """See before any work whether a video can be written to `path`. Creates and changes nothing.
+    """Check before any work that a video can be written to `path`. Creates and changes nothing.
 
     :raises UsageError: if it cannot.
     """
