@@ -5,9 +5,9 @@ first, by the handshake of Qt's own library (XCB), with the same choice of cooki
 opens a window takes 0.4 s of a core, and the window flashes on the screen. The handshake cannot find an OpenCV without windows
 or a Qt plugin with missing libraries: OpenCV and the dynamic linker are asked for these.
 
-python-xlib 0.33 was measured as a replacement for the handshake: 21 to 47 ms against 0.2 to 0.3 ms, 42 ms more for its import.
-It has no time limit (it still waited after 6 s for a server that accepts and sends nothing; here the limit is 2 s), it reads the environment
-itself, and it ignores Xauthority entries of the family "wild".
+python-xlib 0.33 was measured as a replacement for the handshake: 21 to 47 ms against 0.2 to 0.3 ms, and 42 ms more for its
+import. It has no time limit: it still waited after 6 s for a server that accepts and sends nothing (here the limit is 2 s). It
+reads the environment itself, and it ignores Xauthority entries of the family "wild".
 """
 
 from __future__ import annotations
