@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.config import Settings, StreamEntry
-from pipelines.errors import UsageError, reason
+from pipelines.errors import SourceError, UsageError, reason
 from pipelines.media.local_files import try_to_write
 from pipelines.redact import printable, redact_url
 from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import check_typing, file_spec, spec_of
+from pipelines.sources.files.file import check_file
 from pipelines.sources.files.images import SUFFIXES as PICTURES
-from pipelines.sources.files.images import animated
+from pipelines.sources.files.images import animated, read_picture
+from pipelines.sources.webcam import check_device
 from pipelines.stream_spec import StreamSpec
 
 VIDEOS = frozenset(
@@ -240,3 +243,30 @@ def _identity(path: Path) -> object:
     except OSError:
         return path.resolve()
     return there.st_dev, there.st_ino
+
+
+def check_sources(streams: Sequence[StreamPlan]) -> dict[str, str]:
+    """Streams that cannot be opened, by name, with the reason, as far as that shows before anything is loaded.
+
+    Of the files of folders only as many are tried as it takes to find a good one: there may be thousands.
+    """
+    dead: dict[str, str] = {}
+    found_good = False
+    for stream in streams:
+        if stream.found and found_good:
+            continue
+        try:
+            _check(stream)
+            found_good = True
+        except SourceError as error:
+            dead[stream.name] = str(error)
+    return dead
+
+
+def _check(stream: StreamPlan) -> None:
+    if stream.spec.kind == "file":
+        check_file(Path(stream.spec.address))
+    elif stream.spec.kind == "device":
+        check_device(Path(stream.spec.address))
+    elif stream.spec.kind == "images" and len(stream.spec.pictures) == 1:
+        read_picture(stream.spec.pictures[0], threading.Event())

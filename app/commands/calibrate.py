@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from app.calibrate.calibration import Calibration, GateMissed
 from app.calibrate.fidelity import figures, forced, gate, table
 from app.config import Settings
-from app.run.run import PATIENCE_S, check_sources
-from app.streams import plan
+from app.run.run import RUN_STOP_S
+from app.streams import StreamPlan, check_sources, plan
 from app.terminal.exit_codes import DONE, FAILED, WRONG
+from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
-from pipelines.predict.models.store import Calibrated, ModelStore
+from pipelines.errors import Stopped
+from pipelines.predict.models.store import Calibrated
 
 log = logging.getLogger("watchline.calibrate")
 
@@ -27,44 +29,49 @@ def calibrate(settings: Settings, terminal: Terminal, *, force: bool) -> int:
     :raises UsageError: if it could not start.
     """
     streams = plan(settings)
-    dead = check_sources(streams, settings)
+    dead = check_sources(streams)
     for name, error in dead.items():
         log.error("%s: %s", name, error)
     if len(dead) == len(streams):
         return WRONG
-    stop = threading.Event()
-    calibration = Calibration(settings, stop, force=force)
-    outcome: list[Calibrated | BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(calibration.run([s for s in streams if s.name not in dead]))
-        except BaseException as error:
-            outcome.append(error)
-
+    job = _Job(settings, [s for s in streams if s.name not in dead], force=force)
+    calibration = job.calibration
     began_s = time.monotonic()
-    thread = threading.Thread(target=work, name="calibrate")
-    with terminal.signals.stopping(stop.set):
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.1)
-            if stop.is_set():
-                _await_end(thread, terminal, calibration.store)
+    with terminal.signals.stopping(job.stop):
+        job.thread.start()
+        # Loading and converting a model cannot be interrupted; its unfinished files are removed.
+        wait_for_end(job, terminal.signals, RUN_STOP_S, last=calibration.store.forget_unfinished)
     if terminal.signals.received is not None:
         return 128 + terminal.signals.received
     for error in calibration.errors:
         log.error("%s", error)
-    code = _said(outcome[0], settings, terminal, time.monotonic() - began_s)
+    code = _said(job.outcome, settings, terminal, time.monotonic() - began_s)
     return code or (FAILED if dead or calibration.errors else DONE)
 
 
-def _await_end(thread: threading.Thread, terminal: Terminal, store: ModelStore) -> None:
-    """Loading and converting a model cannot be interrupted: after a while it is left behind, and what it wrote is removed."""
-    thread.join(PATIENCE_S)
-    if thread.is_alive():
-        log.error("still running after %.1f s: %s", PATIENCE_S, thread.name)
-        store.forget_unfinished()
-        os._exit(128 + (terminal.signals.received or 0))
+class _Job:
+    """The calibration in a thread of its own."""
+
+    def __init__(self, settings: Settings, streams: Sequence[StreamPlan], *, force: bool) -> None:
+        self.stopped_s: float | None = None
+        self.outcome: Calibrated | BaseException = Stopped()
+        self._streams = streams
+        self._stop = threading.Event()
+        self.calibration = Calibration(settings, self._stop, force=force)
+        self.thread = threading.Thread(target=self._run, name="calibrate")
+
+    def stop(self) -> None:
+        self.stopped_s = self.stopped_s or time.monotonic()
+        self._stop.set()
+
+    def hanging(self) -> list[str]:
+        return [self.thread.name]
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self.calibration.run(self._streams)
+        except BaseException as error:
+            self.outcome = error
 
 
 def _said(outcome: Calibrated | BaseException, settings: Settings, terminal: Terminal, took_s: float) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from app.serve.handler import ServiceLimits
 from app.serve.serve_options import ServeOptions
 from app.serve.service import Service
 from app.terminal.exit_codes import DONE, FAILED
+from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
@@ -37,8 +37,8 @@ log = logging.getLogger("watchline.serve")
 
 DRAIN_S = 3.0
 """How long requests in flight may take after a stop."""
-PATIENCE_S = 4.7
-"""After a stop; then what hangs is left behind. The process has ended within 5 s."""
+SERVE_STOP_S = 4.7
+"""Time for a stop before hanging threads are left behind: the process ends within 5 s."""
 LOOK_S = 0.2
 MOST_TOPK = 20
 SWITCH_S = 0.001
@@ -90,7 +90,7 @@ class Server:
         self.service.connections = lambda: self._http.connections
         self.service.most_connections = most_connections()
         self._stopping = threading.Event()
-        self._stopped_s: float | None = None
+        self.stopped_s: float | None = None
         self._predictor: Any = None
         self._warming: Any = None
         """The predictor while it warms up, for then nothing is to be drained."""
@@ -101,12 +101,16 @@ class Server:
 
     def stop(self) -> None:
         """Drain and end. Any thread, also in a signal handler."""
-        if self._stopped_s is None:
-            self._stopped_s = time.monotonic()
+        if self.stopped_s is None:
+            self.stopped_s = time.monotonic()
         self._stopping.set()
         warming = self._warming
         if warming is not None:
             warming.stop()
+
+    def hanging(self) -> list[str]:
+        """Names of the threads that have not ended."""
+        return self._crew.alive() or [self.thread.name]
 
     def run(self, terminal: Terminal) -> None:
         """Until it has ended. Thread: main."""
@@ -119,13 +123,7 @@ class Server:
         # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
         gc.collect()
         gc.freeze()
-        _wait(self._stopping)
-        ends_s = (self._stopped_s or 0.0) + PATIENCE_S
-        while self.thread.is_alive() and (left_s := ends_s - time.monotonic()) > 0:
-            self.thread.join(min(left_s, LOOK_S))
-        if self.thread.is_alive():
-            log.error("still running after %.1f s: %s", PATIENCE_S, ", ".join(self._crew.alive()) or self.thread.name)
-            os._exit(terminal.signals.code(FAILED))
+        wait_for_end(self, terminal.signals, SERVE_STOP_S)
 
     # Thread serve.
 
