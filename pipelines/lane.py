@@ -49,7 +49,7 @@ Render = Callable[[Frame, Prediction], Picture]
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """Which frames are predicted, and what for."""
+    """The frames that are predicted, and their regions."""
 
     stride: int = 1
     """Every n-th frame."""

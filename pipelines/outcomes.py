@@ -1,4 +1,4 @@
-"""The outcomes of a stream's frames: ledger and results, in frame order, in whatever order and thread the frames end."""
+"""The outcomes of a stream's frames: ledger and results in frame order, although frames end in any order and thread."""
 
 from __future__ import annotations
 

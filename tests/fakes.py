@@ -1,4 +1,4 @@
-"""Parts around a lane that do what the test says: a source, a predictor, a sink, a screen, consumers."""
+"""Scripted parts around a lane: a source, a predictor, a sink, a screen, consumers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Decide = Callable[[Frame], str]
 
 
 class FakePredictor:
-    """Answers at once with what `decide` says of a frame: "ok", "dropped:CAUSE", "failed", "cancelled" or "later".
+    """Answers at once by `decide`: "ok", "dropped:CAUSE", "failed", "cancelled" or "later".
 
     Those of "later" wait for `answer`, or for the close of their stream. It knows which frames the lane owes it.
     """
@@ -129,7 +129,7 @@ class FakePredictor:
 
 
 class Shelf:
-    """A sink that remembers what it was shown; `fails` at the frame of this index, and at each one after it."""
+    """A sink that remembers its frames; it fails at the frame of the index `fails` and at each one after it."""
 
     def __init__(self, fails: int | None = None) -> None:
         self.shown: list[int] = []

@@ -1,4 +1,4 @@
-"""One stream's lane between parts that do what the test says: every captured frame ends exactly once, in order."""
+"""One stream's lane between scripted parts: every captured frame ends exactly once, in order."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Newest(Remembers):
 
 @contextmanager
 def fanout(*consumers: Consumer, capacity: int = 512) -> Iterator[tuple[Results, list[str]]]:
-    """Results with these consumers; and what was lost. Leaving closes them as a stop does."""
+    """Results with these consumers, and the list of their failures. Leaving closes them."""
     lost: list[str] = []
     results = Results(lambda consumer, error: lost.append(f"{consumer.name}: {error}"))
     for consumer in consumers:

@@ -1,4 +1,4 @@
-"""The streams of one plan in a session, in the thread `run`, and what became of them."""
+"""The streams of one plan in a session, in the thread `run`, and their outcome."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Job:
         self.stop()
 
     def toggle_pause(self) -> None:
-        """Pause all files, also those whose turn comes later, or let them go on. Any thread."""
+        """Pause all files, also those that begin later, or let them go on. Any thread."""
         self._paused = not self._paused
         self.session.pause_files(self._paused)
 
@@ -168,7 +168,7 @@ class Job:
     # After the end.
 
     def exit_code(self) -> int:
-        """The exit code by what became of the streams."""
+        """The exit code that follows from the outcome of the streams."""
         ends = list(self._ends.values())
         if ends and all(end.error is not None and end.captured == 0 for end in ends):
             return WRONG
@@ -176,7 +176,7 @@ class Job:
         return FAILED if faults else DONE
 
     def written(self, *, whole: bool) -> list[Path]:
-        """The annotated videos that this run wrote: those with all shown frames, or those whose writing failed."""
+        """The annotated videos that this run wrote: the complete ones, or the incomplete ones."""
         return [
             s.output for s in self.streams if s.output and (end := self._ends.get(s.name)) and end.written and end.lost != whole
         ]
@@ -197,7 +197,7 @@ class Job:
     def report(self) -> dict[str, Any]:
         """The whole report."""
         session, report = self.session, self.session.report()
-        # Streams whose turn had not come when the run was stopped.
+        # Files that still waited for their turn when the run was stopped.
         report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
         for name, message in self._dead.items():
             report["streams"][name] = empty_stream(message)

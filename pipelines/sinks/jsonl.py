@@ -42,7 +42,7 @@ class JsonLines(Consumer):
     def __init__(self, target: Path | Text, as_dict: AsDict) -> None:
         """as_dict: the JSON form of an answer, by the model's task."""
         self.written = 0
-        """Results whose lines were written; 0 again if the file was removed or replaced meanwhile."""
+        """Results with a written line; 0 again if the file was removed or replaced meanwhile."""
         self._target = target
         self._as_dict = as_dict
         self._claim: Claim | None = None

@@ -1,4 +1,4 @@
-"""The pictures of several streams side by side on one BGR canvas: what the window shows.
+"""The pictures of several streams side by side on one BGR canvas, the content of the window.
 
 Each picture is scaled and converted in one pass, from its planes to its tile's size. Only tiles that changed are drawn.
 """

@@ -1,8 +1,8 @@
-"""One window for the pictures of all streams, drawn by the main thread. (`display` says whether there can be one.)
+"""One window for the pictures of all streams, drawn by the main thread. (`display` finds out whether a window is possible.)
 
-Lanes leave their pictures in a mailbox of one per stream. The main thread takes what is there, draws it and lets OpenCV
-work its events off; Qt wants all of that in one thread. Drawing gets a bounded share of a core, at most one eighth: a
-file that runs at 500 frames/s is not slowed down by being looked at, and a camera's pictures are drawn when they come.
+Lanes leave their pictures in a mailbox of one per stream. The main thread takes the waiting pictures, draws them and lets
+OpenCV handle its events; Qt wants all of that in one thread. Drawing gets a bounded share of a core, at most one eighth: the
+window does not slow a file that runs at 500 frames/s, and a camera's pictures are drawn when they come.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pipelines.sinks.mosaic import Mosaic, Size, first_size, shown_size
 from pipelines.sinks.sink import Look
 
 WindowEvent = Literal["nothing", "quit", "pause"]
-"""What the person did: quit is q, Esc or the window's close button; pause is the space bar, to stop or to go on."""
+"""An action of the person: quit is q, Esc or the window's close button; pause is the space bar, to stop or to go on."""
 
 PUMP_S = 0.02
-"""Events are worked off at least this often: a window that does not answer for longer feels stuck."""
+"""Events are handled at least this often: a window that does not answer for longer feels stuck."""
 REST = 7
-"""Draws are followed by this many times their own CPU time without one."""
+"""After a draw the window rests for so many times the CPU time of that draw."""
 REST_S = 0.05
-"""And by no more than this, however slow the machine."""
+"""The longest rest, on a slow machine."""
 KEYS: dict[int, WindowEvent] = {ord("q"): "quit", ord("Q"): "quit", 27: "quit", ord(" "): "pause"}
 # Without KEEPRATIO: the mosaic keeps the aspect of every tile itself, and Qt then tells the size of the whole window.
 FLAGS = cv2.WINDOW_NORMAL | cv2.WINDOW_FREERATIO | cv2.WINDOW_GUI_NORMAL
 EMPTY: Size = (640, 360)
-"""What a picture is taken to be before there is one."""
+"""Assumed size of a picture until the first one comes."""
 
 Ended = Callable[[float | None], None]
 
 
 class Window:
-    """A `Screen` with a tile for each stream. `offer` and `status`: any thread; all else: the main thread only."""
+    """A `Screen` with a tile for each stream. `offer`, `status`, `forget`: any thread; all else: the main thread only."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class Window:
         *,
         screen: Size = (1280, 720),
     ) -> None:
-        """streams: their tiles' order; others get a tile when they appear. screen: its size."""
+        """streams: names in the order of their tiles; other streams get a tile with their first picture. screen: size of the
+        display."""
         self._title = title
         self._clock = clock
         self._screen = screen
@@ -60,7 +61,7 @@ class Window:
         self._changed = threading.Condition()
         self._mail: dict[str, tuple[Look, Ended]] = {}
         self._drawing: list[Ended] = []
-        """Of those that are being drawn."""
+        """Callbacks of the pictures that are being drawn."""
         self._notes = dict.fromkeys(streams, "")
         self._gone: set[str] = set()
         """Streams that were removed and have offered nothing since."""
@@ -96,7 +97,7 @@ class Window:
             displaced(None)
 
     def refresh(self, wait_s: float) -> WindowEvent:
-        """Draw what has come, waiting up to `wait_s` for something, and say what the person did.
+        """Draw the waiting pictures, waiting up to `wait_s` for the first one, and return the person's action.
 
         Returns after a draw, an action of the person, or `wait_s`. Once the window is gone: "quit", at once.
         """
@@ -119,7 +120,7 @@ class Window:
         self._shut()
 
     def lost(self) -> None:
-        """The display is gone: what was not drawn ends with None, and nothing is asked of the window any more."""
+        """The display is gone: end the waiting pictures with None, and make no further call to the window."""
         self._sized = None
         self._shut()
 
@@ -133,7 +134,7 @@ class Window:
             ended(None)
 
     def _step(self, end: float) -> tuple[bool, WindowEvent]:
-        """One round: wait a little, draw, work events off. True: something new was drawn."""
+        """One round: wait a little, draw, handle events. True: something new was drawn."""
         mail, notes = self._take(end)
         drawn: float | None = None
         began = time.thread_time()

@@ -1,4 +1,4 @@
-"""JSON lines: the promised form, valid whatever is in it, and an output that breaks says so once."""
+"""JSON lines: the promised form, valid for any content, and one error for an output that breaks."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class TestOutputs:
 
     @pytest.mark.parametrize("lines", [0, 3])
     def test_a_line_after_the_close_changes_nothing(self, lines: int, tmp_path: Path) -> None:
-        """The window ends frames, and a lane that hung wakes, when the log is closed: what is in it must stay."""
+        """A lane that hung may wake after the close: the written lines must stay."""
         path = tmp_path / "out.jsonl"
         log = JsonLines(path, ClassificationTask.as_dict)
         for k in range(lines):
