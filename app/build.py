@@ -17,6 +17,7 @@ from app.calibrate.fidelity import figures, forced
 from app.config import Settings
 from app.machine.machine import resident_mb
 from app.streams import StreamPlan
+from pipelines.choices import Batching
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import UsageError
 from pipelines.frame import Frame, Picture, Prediction
@@ -31,7 +32,7 @@ from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.store import Calibrated, ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.scheduling.options import Batching, SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
 from pipelines.predict.workers.pool import Pool
 from pipelines.predict.workers.supervisor import PoolOptions
@@ -46,7 +47,7 @@ from pipelines.sources import build
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.source import Source, Unheard
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
-from pipelines.stream_spec import StreamSpec
+from pipelines.stream_spec import StreamOptions, StreamSpec
 from pipelines.tasks.classification import ClassificationTask
 from pipelines.tasks.task import Task
 from samples import FOLDER
@@ -96,7 +97,7 @@ def make_camera(spec: StreamSpec, stop: threading.Event, start_s: float) -> Sour
         return SyntheticSource(Synthetic.parse(spec.address), start_s=start_s)
     if spec.kind == "rtsp":
         return build.make_source(spec, stop)
-    raise UsageError(f"{spec.name!r} is no stream that could be had many times; give a clip, rtsp:// or synthetic:WxH@FPS")
+    raise UsageError(f"{spec.name!r} cannot be read many times at once; give a clip, rtsp:// or synthetic:WxH@FPS")
 
 
 # Predictor.
@@ -339,12 +340,12 @@ def _options(
 # Outputs.
 
 
-def encoders(at_once: int, settings: Settings) -> int:
+def encoders(at_once: int, options: StreamOptions) -> int:
     """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
     than one core can, while another is idle; half as many again as cores, since each waits for rows of the picture before.
     But one where not every frame is shown: each more than one holds a frame back, and `VideoFile` knows only the rate of the
     source."""
-    if settings.stride > 1 or settings.max_fps is not None:
+    if options.stride > 1 or options.max_fps is not None:
         return 1
     return max(1, 3 * cores() // 2 // max(at_once, 1))
 
@@ -370,7 +371,7 @@ def outputs(stream: StreamPlan, sinks: list[Sink], screen: Screen | None, model:
     if not looked_at:
         return Outputs(sinks, screens)
     only_screen = stream.output is None
-    render, prepare = _render(model, live=live, topk=topk)
+    render, prepare = _render(model, live=live, topk=stream.spec.options.topk or topk)
     return Outputs(sinks, screens, render, None if only_screen else prepare, only_screen)
 
 

@@ -11,17 +11,17 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pipelines.errors import UsageError
 from pipelines.redact import redact_url
 from pipelines.sources.address import mistyped
 
 T = TypeVar("T")
-KINDS: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -31,10 +31,9 @@ class Option:
 
     help: one line. shown: the default in words (None: the default itself, or nothing if it is None). metavar: the value's name.
     commands: the commands that have it, such as "run" or "bench files"; group: its heading in `--help`.
-    choices, pattern with `allowed`, above (exclusive), least, most: the values that are allowed.
+    choices (a Literal brings its own), pattern with `allowed`, above (exclusive), least, most: the values that are allowed.
     file: the path of a file, never an address; folder: the path of a folder. toggle: a bool has --NAME and --no-NAME.
-    per_stream: a stream in YAML may have
-    its own value.
+    per_stream: a stream in YAML may have its own value.
     """
 
     help: str
@@ -94,17 +93,20 @@ def declared(kind: type) -> Mapping[str, Declared]:
 
 @cache
 def _declarations(kind: Any) -> dict[str, Declared]:
-    found = {}
+    found, hints = {}, get_type_hints(kind)
     for f in fields(kind):
         if "option" in f.metadata:
             default = None if f.default is MISSING else f.default
-            found[f.name] = Declared(f.name, _plain(str(f.type), f.metadata["option"]), default, f.metadata["option"])
+            type_, choices = _plain(hints[f.name])
+            made: Option = f.metadata["option"]
+            found[f.name] = Declared(f.name, type_, default, replace(made, choices=choices or made.choices))
     return found
 
 
-def _plain(annotation: str, made: Option) -> type:
-    """`float` of "float | None", `str` of a name for a choice of texts."""
-    return str if made.choices else KINDS[annotation.removesuffix(" | None")]
+def _plain(hint: Any) -> tuple[type, tuple[str, ...] | None]:
+    """`float` of `float | None`; for a choice of texts `str`, and the texts."""
+    inner = next((a for a in get_args(hint) if a is not NoneType), hint) if NoneType in get_args(hint) else hint
+    return (str, get_args(inner)) if get_origin(inner) is Literal else (inner, None)
 
 
 # The parser.

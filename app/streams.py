@@ -5,21 +5,22 @@ from __future__ import annotations
 import glob
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from app.config import Settings, StreamEntry
 from pipelines.errors import SourceError, UsageError, reason
 from pipelines.media.local_files import try_to_write
 from pipelines.redact import printable, redact_url
 from pipelines.sinks.video import check_video_path
-from pipelines.sources.address import check_typing, file_spec, spec_of
 from pipelines.sources.files.file import check_file
 from pipelines.sources.files.images import SUFFIXES as PICTURES
 from pipelines.sources.files.images import animated, read_picture
+from pipelines.sources.identify import check_slip, names_path
 from pipelines.sources.webcam import check_device
-from pipelines.stream_spec import StreamSpec
+from pipelines.stream_spec import StreamOptions, StreamSpec
 
 VIDEOS = frozenset(
     {
@@ -83,11 +84,35 @@ def plan(settings: Settings) -> list[StreamPlan]:
     :raises UsageError: if a source or an output cannot be as it was asked for.
     """
     streams = [_entry(name, entry, settings) for name, entry in settings.streams.items()]
-    options = settings.stream_options({})
+    options = stream_options(settings, {})
     for text in settings.sources:
         streams += [replace(s, spec=replace(s.spec, options=options)) for s in _expanded(text, set())]
     streams = _with_own_names(streams)
     return _with_outputs(streams, settings)
+
+
+def stream_options(settings: Settings, overrides: Mapping[str, Any]) -> StreamOptions:
+    """The values for one stream. overrides: its own values, by name. Budget, fit and number of labels stay None unless it has
+    its own: the session and the model have those of the run."""
+    own = replace(settings, **overrides)
+    return StreamOptions(
+        stride=own.stride,
+        max_fps=own.max_fps,
+        max_frames=own.max_frames,
+        budget_ms=overrides.get("budget_ms"),
+        fit=overrides.get("fit"),
+        topk=overrides.get("topk"),
+        realtime=own.realtime,
+        loop=own.loop,
+        deinterlace=own.deinterlace,
+        open_timeout_s=own.open_timeout,
+        read_timeout_s=own.read_timeout,
+        reconnect=own.reconnect,
+        rtsp_client=own.rtsp_client,
+        rtsp_transport=own.rtsp_transport,
+        tls_verify=own.tls_verify,
+        camera_clock_trusted=own.camera_clock_trusted,
+    )
 
 
 def _entry(name: str, entry: StreamEntry, settings: Settings) -> StreamPlan:
@@ -97,14 +122,14 @@ def _entry(name: str, entry: StreamEntry, settings: Settings) -> StreamPlan:
         shown = redact_url(entry.source)
         raise UsageError(f"stream {name!r} must be one source, but {shown!r} is {len(found)}; name each as a stream")
     spec = found[0].spec
-    options, credentials = settings.stream_options(entry.overrides), entry.credentials or spec.credentials
+    options, credentials = stream_options(settings, entry.overrides), entry.credentials or spec.credentials
     return replace(found[0], spec=replace(spec, name=name, options=options, credentials=credentials))
 
 
 def _expanded(text: str, inside: set[Path], folder: Path | None = None) -> list[StreamPlan]:
     """The streams that one SOURCE means. inside: list files that are being read. folder: where relative paths begin."""
-    if not text.strip() or re.match(r"\d+$|/dev/video\d+$|synthetic:|[A-Za-z][A-Za-z0-9+.-]*://", text):
-        return [StreamPlan(spec_of(text))]
+    if not text.strip() or not names_path(text):
+        return [StreamPlan(StreamSpec.of(None, text))]
     return _paths(text, inside, folder)
 
 
@@ -117,7 +142,8 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
         if not streams:
             raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
         return streams
-    check_typing(given, path)
+    if not path.exists():
+        check_slip(given)
     if not path.exists() and glob.has_magic(text):
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)
@@ -126,7 +152,7 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
         return streams
     if path.suffix.lower() in LISTS and path.exists():
         return list(_list(path, inside))
-    return [StreamPlan(file_spec(text))]
+    return [StreamPlan(StreamSpec.of(None, text))]
 
 
 def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
@@ -160,7 +186,7 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
 
 
 def _without_comment(line: str, folder: Path) -> str:
-    """A line that begins with # is one; so is what follows a blank and #, unless a file has the whole for its name."""
+    """A line without its comment. A comment begins with # at the start or after a blank, unless a file has that whole name."""
     if line.startswith("#"):
         return ""
     if "://" not in line and (folder / line).exists():
@@ -208,7 +234,7 @@ def _file_name(stream: StreamPlan) -> str:
 
 
 def _check_outputs(streams: list[StreamPlan], settings: Settings) -> None:
-    """:raises UsageError: if an output has no folder, hits another one or a source, or cannot hold what goes in."""
+    """:raises UsageError: if an output has no folder, is another output or a source, or has a format that is not written."""
     texts = [Path(p) for p in (settings.jsonl, settings.report) if p not in (None, "-")]
     for path in texts:
         try:

@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.choices import Fit
+
 Plane = npt.NDArray[np.uint8]
 Matrix = Literal["bt601", "bt709", "bt2020", "fcc", "smpte240m"]
 Cause = Literal["overload", "deadline", "corrupt", "skipped", "shutdown"]
 CAUSES: tuple[Cause, ...] = ("overload", "deadline", "corrupt", "skipped", "shutdown")
 CameraClock = Literal["same host", "trusted", "not compared"]
 Status = Literal["ok", "dropped", "failed"]
-Fit = Literal["crop", "squash", "pad"]
-"""How a picture of another shape becomes the model's input: cut its middle out, stretch it, or add bars."""
 Box = tuple[float, float, float, float]
 """(x0, y0, x1, y1): left, top, right and bottom edge as fractions of the upright picture, 0-1."""
 WHOLE = "frame"

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from pipelines.frame import Fit, Region
-
-Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
-RtspClientKind = Literal["auto", "native", "ffmpeg"]
-RtspTransport = Literal["tcp", "udp"]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """User and password of a source, as they are (not percent-encoded). They never become part of an address that is kept,
-    named or logged; neither stands in the repr."""
-
-    user: str = field(repr=False)
-    password: str = field(default="", repr=False)
+from pipelines.choices import Fit, Kind, RtspClientKind, RtspTransport
+from pipelines.credentials import Credentials
+from pipelines.frame import Region
+from pipelines.sources.identify import identify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +58,25 @@ class StreamSpec:
     options: StreamOptions = field(default_factory=StreamOptions)
 
     @staticmethod
-    def of(name: str, source: str, options: StreamOptions | None = None) -> StreamSpec:
-        """The spec of a source as the command line takes it: a device number, a URL, synthetic:WxH@FPS, or a file.
+    def of(name: str | None, source: str, options: StreamOptions | None = None) -> StreamSpec:
+        """The spec of one source as a person writes it: a file, rtsp://user:password@camera/door, a number of a device,
+        /dev/videoN, synthetic:WxH@FPS. User and password of a URL become the credentials. name: None makes one from the source.
 
-        :raises UsageError: if it is none of these.
+        :raises UsageError: if the source is empty, malformed or of a kind that is not known.
         """
-        from pipelines.sources.address import spec_of
-
-        return spec_of(source, name, options)
+        found = identify(source)
+        return StreamSpec(
+            name or found.name,
+            found.kind,
+            found.address,
+            found.pictures,
+            found.credentials,
+            options=options or StreamOptions(),
+        )
 
     @property
     def regions(self) -> tuple[Region, ...]:
         """One row of a batch each: the zones, or the whole frame with the fit and the number of labels of the options."""
-        from pipelines.frame import Region
-
         return self.zones or (Region(fit=self.options.fit, limit=self.options.topk),)
 
     @property

@@ -36,7 +36,7 @@ def settle() -> None:
 def pools() -> list[ThreadCount]:
     """What a run uses. A thread of Watchline's own (a lane, the scheduler's two) mostly waits and is not listed."""
     from app import build
-    from app.config import Settings
+    from pipelines.stream_spec import StreamOptions
 
     n = build.cores()
     return [
@@ -46,7 +46,7 @@ def pools() -> list[ThreadCount]:
         ThreadCount("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),
         ThreadCount("scaler", 1, "a frame is scaled in less time than a second thread takes to wake"),
         ThreadCount(
-            "encoder of a file", build.encoders(1, Settings()), f"half as many again as cores, all files together: {ROWS}"
+            "encoder of a file", build.encoders(1, StreamOptions()), f"half as many again as cores, all files together: {ROWS}"
         ),
         ThreadCount("encoder of a camera", 1, "more would hold frames back"),
         ThreadCount("opencv", OPENCV, "it only draws small areas"),

@@ -153,7 +153,7 @@ class Job:
 
     def _outputs(self, stream: StreamPlan, source: Source) -> Outputs:
         live = source.live
-        threads = 1 if live else build.encoders(self._at_once, self._settings)
+        threads = 1 if live else build.encoders(self._at_once, stream.spec.options)
         sinks = build.make_sinks(stream, live=live and not stream.stored, threads=threads)
         return build.outputs(stream, sinks, self._window, self.session.model, live=live, topk=self._settings.topk)
 

@@ -8,16 +8,13 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from app.config import MAX_BATCH
 from app.options import check as check_options
 from app.options import option
+from pipelines.choices import Batching
 from pipelines.cores import cores
 from pipelines.errors import UsageError
-
-if TYPE_CHECKING:
-    from pipelines.predict.scheduling.options import Batching
 
 BATCHES_A_WORKER = 3
 """Batches that may wait for each worker, by default."""
@@ -36,7 +33,7 @@ class ServeOptions:
     workers: int = option(
         1, "worker processes", SERVE, HOW, metavar="N", shown="one for two cores, up to 4; 1 on a GPU", least=1, most=64
     )
-    batching: Batching = option("dynamic", "by deadlines, or full batches", SERVE, HOW, choices=("dynamic", "fixed"))
+    batching: Batching = option("dynamic", "by deadlines, or full batches", SERVE, HOW)
     max_batch: int = option(16, "largest batch", SERVE, HOW, metavar="N", least=1, most=MAX_BATCH)
     max_wait_ms: float = option(5.0, "wait at most so long for a full batch", SERVE, HOW, metavar="MS", least=0, most=60_000)
     queue_depth: int | None = option(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pipelines.choices import Kind
 from pipelines.errors import SourceError
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.images import ImagesSource
@@ -19,7 +20,7 @@ from pipelines.sources.webcam import WebcamSource
 from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
-from pipelines.stream_spec import Kind, StreamSpec
+from pipelines.stream_spec import StreamSpec
 
 Make = Callable[[StreamSpec, threading.Event, int], Source]
 """Makes the source of one kind: spec, stop, decoder threads."""

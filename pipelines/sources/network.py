@@ -9,6 +9,7 @@ from collections.abc import Generator
 import av
 import av.error
 
+from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.media.packets import demuxed
@@ -18,7 +19,6 @@ from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.files.file import timeline
 from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Watch
-from pipelines.stream_spec import Credentials
 
 REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
 """A playlist from the network never reads a file of this machine."""

@@ -11,7 +11,8 @@ from app import build
 from app.build import Load
 from app.config import Settings
 from app.streams import StreamPlan
-from pipelines.stream_spec import Kind, StreamSpec
+from pipelines.choices import Kind
+from pipelines.stream_spec import StreamOptions, StreamSpec
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:
@@ -58,4 +59,4 @@ def test_cores_are_shared_by_encoders_unless_frames_come_slowly(
 ) -> None:
     """Each thread more than one holds a frame back: of a frame a second, whatever the source's rate, that would be seconds."""
     monkeypatch.setattr(build, "cores", lambda: 8)
-    assert build.encoders(at_once, Settings(**settings)) == threads
+    assert build.encoders(at_once, StreamOptions(**settings)) == threads

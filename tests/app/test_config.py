@@ -11,8 +11,9 @@ import pytest
 from app.config import MAX_BATCH, Settings, StreamEntry, settings
 from app.flags import parser
 from app.options import declared
+from app.streams import stream_options
+from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
-from pipelines.stream_spec import Credentials
 from tests.clips import numbered
 from tests.command import PROBE, watchline
 
@@ -89,7 +90,7 @@ OWN = "{source: a.mp4, max-fps: 5, budget_ms: 80, fit: squash, topk: 3, rtsp-tra
 
 def test_a_stream_may_have_its_own_values(place: Path) -> None:
     s = read(place, f"max-fps: 10\nstride: 2\nstreams: {{door: {OWN}, yard: {{source: b.mp4}}}}\n")
-    door, yard = (s.stream_options(s.streams[name].overrides) for name in ("door", "yard"))
+    door, yard = (stream_options(s, s.streams[name].overrides) for name in ("door", "yard"))
     assert (door.max_fps, door.stride, door.budget_ms, door.fit, door.topk) == (5, 2, 80, "squash", 3)
     assert (door.rtsp_transport, door.open_timeout_s, door.read_timeout_s) == ("udp", 3, 5)
     assert (yard.max_fps, yard.stride, yard.budget_ms, yard.fit, yard.topk) == (10, 2, None, None, None)
@@ -129,6 +130,7 @@ def test_the_own_values_of_a_stream_in_a_run(place: Path) -> None:
         ("streams: {door: {source: 'rtsp://u@cam/x', user: u}}\n", ["door", "without one"]),
         ("streams: {door: {source: a.mp4, user: u}}\n", ["door", "rtsp:// or http://"]),
         ("streams: {door: {source: 'rtsp://cam/x', user: u, password: true}}\n", ["door", "quote them"]),
+        ("streams: {door: {source: a.mp4, max-fps: 5, max_fps: 6}}\n", ["door", "'max-fps' twice"]),
         ("streams: []\n", ["streams", "map"]),
         ("source: {a: b}\n", ["source", "list"]),
         ("a: [1\nb: }\n", ["not valid YAML", "line 2"]),

@@ -9,9 +9,9 @@ import pytest
 
 from app.config import Settings, StreamEntry
 from app.streams import plan
+from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
-from pipelines.sources.address import RTSP, SCHEMES, with_credentials
-from pipelines.stream_spec import Credentials
+from pipelines.sources.address import RTSP, SCHEMES, split_credentials, with_credentials
 
 SECRET = "geheim"
 
@@ -225,13 +225,13 @@ class TestRefused:
     def test_every_scheme_that_is_known_is_named_and_known_when_mistyped(
         self, scheme: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pipelines.sources.network.speaks", lambda scheme: True)
+        monkeypatch.setattr("pipelines.sources.identify.speaks", lambda scheme: True)
         assert streams(f"{scheme}://cam/x/y")[0][1] == ("rtsp" if scheme in RTSP else "network")
         assert f"{scheme}://" in refused("foo://cam/x")
         assert f"write '{scheme}://cam'" in refused(f"{scheme}:/cam")
 
     def test_a_protocol_that_ffmpeg_was_built_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pipelines.sources.network.speaks", lambda scheme: scheme != "srt")
+        monkeypatch.setattr("pipelines.sources.identify.speaks", lambda scheme: scheme != "srt")
         assert "without srt://" in refused(f"srt://u:{SECRET}@cam/x")
         assert streams("udp://cam:5000")[0][1] == "network"
 
@@ -308,3 +308,20 @@ class TestRefused:
     def test_a_stream_of_the_config_must_be_one_source(self) -> None:
         with pytest.raises(UsageError, match="'door' must be one source"):
             plan(Settings(streams={"door": StreamEntry("folder")}))
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "credentials"),
+    [
+        ("rtsp://u:p%40s@cam/x?a=1", "rtsp://cam/x?a=1", Credentials("u", "p@s")),
+        ("http://u@cam:80/x", "http://cam:80/x", Credentials("u")),
+        ("rtsp://u:%E9@cam/x", "rtsp://cam/x", Credentials("u", "\udce9")),
+        ("udp://@239.1.2.3:5000", "udp://@239.1.2.3:5000", None),
+        ("rtsp://[fe80::1]:554/x", "rtsp://[fe80::1]:554/x", None),
+    ],
+)
+def test_user_and_password_leave_the_address_and_come_back_for_ffmpeg(
+    text: str, address: str, credentials: Credentials | None
+) -> None:
+    assert split_credentials(text) == (address, credentials)
+    assert with_credentials(address, credentials) == text

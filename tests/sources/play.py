@@ -16,12 +16,12 @@ from typing import cast
 
 import numpy as np
 
+from pipelines.choices import RtspClientKind, RtspTransport
 from pipelines.frame import Capture
 from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import PacketCounts, Source
-from pipelines.stream_spec import RtspClientKind, RtspTransport
 from tests.clips import number_of
 
 PATIENCE_S = 20.0

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from pipelines.choices import Batching
 from pipelines.predict.scheduling.tuning import DEFAULT, Tuning
-
-Batching = Literal["dynamic", "fixed"]
-"""Of requests, see `RequestPolicy`."""
 
 
 @dataclass(frozen=True, slots=True)

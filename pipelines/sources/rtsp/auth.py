@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from pipelines.credentials import Credentials
 from pipelines.redact import one_line
-from pipelines.stream_spec import Credentials
 
 HASHES: dict[str, Callable[[bytes], str]] = {
     "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),
@@ -111,7 +111,7 @@ class Login:
             return None
         if self._challenge.scheme == "basic":
             pair = f"{self._credentials.user}:{self._credentials.password}"
-            return "Basic " + base64.b64encode(pair.encode()).decode()
+            return "Basic " + base64.b64encode(pair.encode(errors="surrogateescape")).decode()
         self._count += 1
         return digest(self._credentials, self._challenge, method, uri, cnonce=self._cnonce, count=self._count)
 
@@ -152,7 +152,7 @@ def digest(who: Credentials, challenge: Challenge, method: str, uri: str, *, cno
     realm, nonce = values.get("realm", ""), values["nonce"]
 
     def h(*parts: str) -> str:
-        return hashed(":".join(parts).encode())
+        return hashed(":".join(parts).encode(errors="surrogateescape"))
 
     first = h(who.user, realm, who.password)
     if challenge.session:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
 from pipelines.sources.address import about
 from pipelines.sources.opening import Timeouts
@@ -25,7 +26,6 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.rtsp_session import Handshake, Moved, Session
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.url import Target, display, parse
-from pipelines.stream_spec import Credentials
 
 REDIRECTS = 5
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pipelines.choices import RtspClientKind, RtspTransport
+from pipelines.credentials import Credentials
 from pipelines.sources.opening import Timeouts
-from pipelines.stream_spec import Credentials, RtspClientKind, RtspTransport
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
 from pipelines.redact import one_line, redact_url
-from pipelines.stream_spec import Credentials
 
 PORTS = {"rtsp": 554, "rtsps": 322}
 """RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""

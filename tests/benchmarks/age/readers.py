@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.choices import RtspClientKind, RtspTransport
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Unheard
-from pipelines.stream_spec import RtspClientKind, RtspTransport
 from tests.benchmarks.age.figures import SETTLE_S
 from tests.servers.stamp import read_stamp, strip_of
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pipelines.choices import RtspTransport
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.sources.opening import Timeouts
@@ -18,7 +19,6 @@ from pipelines.sources.rtp.packet import RtpPacket
 from pipelines.sources.rtsp.native_reader import NativeRtsp
 from pipelines.sources.rtsp.rtsp_client import RtspClient
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
-from pipelines.stream_spec import RtspTransport
 from tests.servers.streaming import Streaming, described, goodbye, sender_report
 from tests.sources.play import Player
 from tests.sources.rtp.packetize import CODECS, STEP, Codec, Marks, Stream, bare, decode, packetize, stream, wire
