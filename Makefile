@@ -26,7 +26,7 @@ test: system $(VENV)/installed-test ## install with the tests' tools, and run ev
 test-field: system $(VENV)/installed-test ## faults from the field, as tests: broken files and cameras (minutes)
 	$(BIN)/python -m pytest -m 'field and not slow' $(ARGS)
 
-check: $(VENV)/installed-test ## ruff (rules and format), and mypy
+check: $(VENV)/installed-test ## ruff (rules and format), and mypy, over the tests too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -519,7 +519,7 @@ def test_c64_an_animation_changes_its_mode_from_frame_to_frame(place: Path) -> N
     shades[0].save("c.gif", save_all=True, append_images=shades[1:], duration=[100, 200, 100, 300, 100])
     with Image.open("c.gif") as image:
         modes = []
-        for k in range(image.n_frames):
+        for k in range(len(shades)):
             image.seek(k)
             modes.append(image.mode)
     assert modes == ["P", *4 * ["RGB"]]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from app.serve.serve_options import ServeOptions
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import Batching, SchedulerOptions
+from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.tasks.classification import ClassificationTask
 from tests.predict.fakes import Held, LateEngine
@@ -164,7 +164,7 @@ def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
     def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
         device: Engine = LateEngine(gate) if engine is None else engine(gate)
         profile = Profile({1: Timing(1e-3, 1e-3)}, options.max_batch)
-        batching = cast(Batching, options.batching)
+        batching = options.batching
         wait_s = 1e-3 * options.max_wait_ms
         scheduler = SchedulerOptions(max_batch=options.max_batch, max_wait_s=wait_s, slots=1, batching=batching)
         names = tuple(str(k) for k in range(256))

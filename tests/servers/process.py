@@ -6,6 +6,7 @@ The script takes one line of JSON on stdin and answers `ready PORT`; it ends whe
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -121,7 +122,7 @@ class ServerProcess:
         assert child.stdout is not None
         end, line = time.monotonic() + START_S, b""
         while not line.endswith(b"\n") and select.select([child.stdout], [], [], max(end - time.monotonic(), 0))[0]:
-            part = child.stdout.read1(100)
+            part = os.read(child.stdout.fileno(), 100)
             if not part:
                 break
             line += part

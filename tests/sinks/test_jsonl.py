@@ -27,7 +27,7 @@ ALWAYS = ["stream", "session", "frame", "pts_s", "time", "arrived_s", "shown_s",
 def frame(index: int = 12, *, stream: str = "door", pts_s: float | None = 0.48, shown: bool = True) -> Frame:
     at = time.monotonic() - 0.1
     stamps = [at + k / 1000 for k in (1, 3, 6, 10, 15, 21)]
-    trace = Trace(at, *stamps, at + 0.024) if shown else Trace(at, stamps[0])
+    trace = Trace(at, *stamps, shown_s=at + 0.024) if shown else Trace(at, stamps[0])
     return Frame(stream, 2, index, Picture(*grey(16, (2, 2))), pts_s, StreamInfo(), trace)
 
 

@@ -125,7 +125,7 @@ def annotate(clip: str, output: str) -> Callable[[], int]:
             cv2.putText(bgr, f"{k} {p:.2f}", (20, 40), cv2.FONT_HERSHEY_SIMPLEX, 1, (255, 255, 255), 2)
             if writer is None:
                 size = bgr.shape[1], bgr.shape[0]
-                writer = cv2.VideoWriter(output, cv2.VideoWriter_fourcc(*"mp4v"), 25, size)
+                writer = cv2.VideoWriter(output, cv2.VideoWriter.fourcc(*"mp4v"), 25, size)
             writer.write(bgr)
             n += 1
         if writer is not None:

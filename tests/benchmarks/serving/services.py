@@ -107,14 +107,14 @@ def _until_it_answers(process: subprocess.Popen[bytes], port: int, message: byte
     ends_s = time.monotonic() + START_S
     while time.monotonic() < ends_s:
         if process.poll() is not None:
-            raise RuntimeError(f"{process.args} ended with {process.returncode}")
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
         try:
             if _ask(port, message) == 200:
                 return
         except (OSError, http.client.HTTPException):
             pass
         time.sleep(0.2)
-    raise RuntimeError(f"{process.args} did not answer within {START_S:g} s")
+    raise RuntimeError(f"{process.args!r} did not answer within {START_S:g} s")
 
 
 def _ask(port: int, message: bytes) -> int:

@@ -86,6 +86,7 @@ def simulate(
         outcome.served[name] = 0
         heapq.heappush(events, (start + chance.random() / fps, next(order), "due", (name, 0)))
     wakes: set[float] = set()
+    index: int
     places_s = [start] * (options or SchedulerOptions()).parallel
     last_s = start
 
