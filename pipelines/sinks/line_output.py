@@ -1,8 +1,8 @@
 """LineOutput: writes whole lines into a file, a pipe or a terminal; a stop ends a blocked write.
 
-A write into a pipe that nobody reads would block in the kernel, where no stop reaches it. So a pipe, a socket or a terminal
-is written in pieces of at most PIPE_BUF bytes, each after `poll` has reported room for it: POSIX lets such a piece neither
-block nor be torn apart. A regular file is written at once, and cut back to its last whole line if a write fails.
+A write into a full pipe blocks in the kernel until its reader reads, and no stop reaches it there. So a pipe, a socket or a
+terminal is written in pieces of at most PIPE_BUF bytes, each after `poll` has reported room for it: by POSIX such a piece
+neither blocks nor is split. A regular file is written at once, and cut back to its last whole line if a write fails.
 """
 
 from __future__ import annotations

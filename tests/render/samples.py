@@ -11,7 +11,7 @@ from pipelines.render.style import OverlayStyle
 from pipelines.tasks.classification import Classification, Label
 
 BARE = OverlayStyle(header=False, panel=False, marks=False)
-"""Nothing drawn: what is left is the copy."""
+"""The style that draws nothing: only the copy remains."""
 
 
 def noise(width: int, height: int, **kind: Any) -> Picture:

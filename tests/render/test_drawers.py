@@ -28,7 +28,7 @@ class Weight(Answer):
 
 
 class Finer(Classification):
-    """An answer whose base class has a drawer."""
+    """An answer with a base class that has a drawer."""
 
 
 DOOR = Classification((Label(3, "open door", 0.91), Label(4, "closed door", 0.09)))

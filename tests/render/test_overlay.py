@@ -77,7 +77,7 @@ def test_the_overlay_stands_upright_on_a_turned_picture(rotation: int) -> None:
     assert same(turned, copies(Overlay().render(frame(flat(*size, 90)), FIVE)))
 
 
-# --- what is drawn, and where
+# --- parts and their places
 
 
 def changed(drawn: Picture, picture: Picture) -> np.ndarray:

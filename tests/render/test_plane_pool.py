@@ -12,7 +12,7 @@ from pipelines.render.plane_pool import PlanePool, Planes
 
 
 def address(planes: Planes) -> int:
-    """A bare number: it keeps nothing alive."""
+    """The address as a number, which keeps no memory alive."""
     return int(planes[0].ctypes.data)
 
 
@@ -32,7 +32,7 @@ def test_odd_or_empty_sizes_are_refused(size: tuple[int, int]) -> None:
 
 
 def count_allocations(monkeypatch: pytest.MonkeyPatch) -> list[PlanePool]:
-    """A list that grows with every buffer that any pool allocates, pooled or not."""
+    """A list that gets one entry for every buffer that a pool allocates, kept or not."""
     grow, found = PlanePool._grow, list[PlanePool]()
 
     def counted(self: PlanePool) -> Plane:

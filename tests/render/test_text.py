@@ -18,7 +18,7 @@ NO_FONTS = FontIndex(())
 
 
 def make_font(path: Path, characters: str) -> None:
-    """A font whose every letter is a block as high as a capital."""
+    """A font in which every letter is a block as high as a capital."""
     characters = "".join(sorted(set(characters)))
     names = [".notdef", *(f"u{ord(c):04X}" for c in characters)]
     pen = TTGlyphPen(None)
@@ -189,7 +189,7 @@ def test_fonts_are_looked_for_once(look: Callable[[FontIndex], object], folder: 
 
 
 class TestFindFonts:
-    """Before the first frame, within a bounded time; after it no font is read any more."""
+    """The search before the first frame takes a bounded time, and no font is read after it."""
 
     NAMES = ("ციყვი", "سنجاب", "ไทย", "fox")
 

@@ -1,4 +1,4 @@
-"""Numbered frames as a lane would hand them to a sink, and what a file written from them says."""
+"""Numbered frames in the form in which a lane gives them to a sink, and the content of the written file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NTSC = [Fraction(1001 * n, 30000) for n in range(60)]
 
 
 def picture(number: int, size: tuple[int, int] = (64, 64), **kind: Any) -> Picture:
-    """A grey picture that says its number."""
+    """A grey picture with its number as luma."""
     return Picture(*grey(level(number), size), **kind)
 
 
 def noise(number: int, size: tuple[int, int] = (160, 120)) -> Picture:
-    """A picture that no encoder makes small."""
+    """A picture of noise, which no encoder compresses well."""
     rng = np.random.default_rng(number)
     width, height = size
     shapes = ((height, width), (height // 2, width // 2), (height // 2, width // 2))
@@ -35,7 +35,7 @@ def noise(number: int, size: tuple[int, int] = (160, 120)) -> Picture:
 
 
 def frame(number: int, pts_s: Fraction | float | None, info: StreamInfo, session: int = 0, arrived_s: float = 0) -> Frame:
-    """A frame whose own picture does not matter: sinks are given the annotated one."""
+    """A frame with any picture: sinks use the annotated picture."""
     time_s = None if pts_s is None else float(pts_s)
     return Frame("door", session, number, picture(0), time_s, info, Trace(arrived_s, arrived_s))
 
@@ -47,7 +47,7 @@ def play(sink: VideoFile, times: Times, info: StreamInfo | None = None, session:
 
 
 def replay(sink: VideoFile, source: Path) -> None:
-    """Show every picture of a real file, with the times and hints that a source takes from it."""
+    """Show every picture of a real file, with the times and hints that a source reads from it."""
     with av.open(file_address(source)) as container:
         stream = container.streams.video[0]
         info = StreamInfo(stream.time_base, stream.average_rate, sound=str(source))
@@ -61,7 +61,7 @@ def replay(sink: VideoFile, source: Path) -> None:
 
 
 def decoded(path: Path) -> Iterator[tuple[Fraction, int]]:
-    """Time since nought of the container, and number, of every frame."""
+    """For every frame: its time on the container's clock in seconds, and its number."""
     with av.open(str(path)) as container:
         for image in container.decode(video=0):
             assert image.pts is not None
@@ -77,7 +77,7 @@ def numbers(path: Path) -> list[int]:
 
 
 def packets(path: Path, kind: str = "audio") -> list[tuple[Fraction, bytes]]:
-    """Time and payload of every packet."""
+    """For every packet: its time in seconds and its payload."""
     with av.open(str(path)) as container:
         stream = container.streams.best(kind)  # type: ignore[arg-type]
         if stream is None:

@@ -1,4 +1,4 @@
-"""The last word before a library ends the process, in processes of their own."""
+"""The hook that runs before a library ends the process. Each test has a process of its own."""
 
 from __future__ import annotations
 

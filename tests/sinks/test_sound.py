@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def remuxed(source: Path, path: Path, shift: dict[str, Fraction] | None = None, skip: dict[str, int] | None = None) -> Path:
-    """The same packets in another container, each kind later by `shift` seconds, without its first `skip` packets."""
+    """The same packets in another container: each kind is later by `shift` seconds and lacks its first `skip` packets."""
     with av.open(str(source)) as old, av.open(str(path), "w") as new:
         streams = {s: new.add_stream_from_template(s, opaque=True) for s in old.streams}
         left = dict(skip or {})
@@ -109,7 +109,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2 s of pictures with B-frames and an AAC tone, whose first packet is the priming before nought."""
+    """2 s of pictures with B-frames, and an AAC tone that begins with the priming before time 0."""
     path = numbered(tmp_path_factory.mktemp("clip") / "clip.mp4", frames=50, b_frames=2, sound=True)
     assert packets(path)[0][0] < 0
     return path
@@ -183,7 +183,7 @@ def test_a_recording_cut_in_the_middle_counts_from_its_first_whole_picture(tmp_p
 
 @pytest.mark.parametrize(("suffix", "default"), [(".mp4", True), (".mkv", True), (".mkv", False), (".ts", False)])
 def test_of_several_videos_the_one_that_is_watched_counts(tmp_path: Path, clip: Path, suffix: str, default: bool) -> None:
-    """All are the default, or none is: the larger one is watched, which begins a second after the sound and the other one."""
+    """All video streams are the default, or none is. The larger one counts; it begins 1 s after the sound and the other."""
     larger = numbered(tmp_path / "larger.mp4", frames=50, size=(128, 96))
     given = tmp_path / f"two{suffix}"
     with av.open(str(clip)) as one, av.open(str(larger)) as two, av.open(str(given), "w") as new:
@@ -265,7 +265,7 @@ def beside(sound: Path, path: Path) -> Path:
 
 
 def samples(path: Path) -> int | None:
-    """Samples of sound in a file, or None where there is no sound."""
+    """The number of sound samples in a file; None without sound."""
     with av.open(str(path)) as container:
         return sum(f.samples for f in container.decode(audio=0)) if container.streams.audio else None
 
@@ -296,21 +296,21 @@ CODECS = {
     ".nut": ("pcm_s16be", "pcm_f32be", "eac3"),
     ".wav": ("pcm_s32le", "adpcm_yamaha"),
 }
-"""What is asked of every container that can be written. Each source tells other things about the same codec: its number of
-channels without their places, no header, times in milliseconds."""
+"""Codecs by the kind of source; each is copied into every container that can be written. Sources describe one codec in
+different ways: without the order of the channels, without a header, with times in milliseconds."""
 
 
 @pytest.mark.parametrize(("source", "codec"), [(s, c) for s, codecs in CODECS.items() for c in codecs])
 def test_a_video_plays_whatever_its_sound_was(
     tmp_path: Path, source: str, codec: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The sound is in it and plays, or it is left out and that is said."""
+    """The file has the sound and plays it, or the sound is left out and a warning says so."""
     caplog.set_level(logging.WARNING)
     given = tone(tmp_path / f"given{source}", codec)
     for suffix in (".mp4", ".mov", ".mkv", ".ts"):
         caplog.clear()
         kept = samples(beside(given, tmp_path / f"o{suffix}"))
-        # Where priming and padding are told, they are not counted.
+        # Priming and padding are not counted if the file marks them.
         assert len(said(caplog)) == 1 if kept is None else kept == pytest.approx(samples(given), abs=2 * 1536)
 
 
@@ -327,7 +327,7 @@ def test_a_sound_that_cannot_be_read_is_left_out(tmp_path: Path, given: str, cap
 
 @pytest.mark.parametrize("name", ["file:x.mp4", "2026-11-30T12:30:00.mp4", "n%03d.mp4", "-dash.mp4"])
 def test_odd_names_are_read_exactly(tmp_path: Path, clip: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as the name of a protocol, nor as that of the file beside it, which has another sound."""
+    """It is not read as a protocol's name, nor as the name of the file beside it, which has another sound."""
     monkeypatch.chdir(tmp_path)
     remuxed(clip, Path("x.mp4"), skip={"audio": 9})
     Path(name).write_bytes(clip.read_bytes())
@@ -371,7 +371,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(sound: Path, path: Path, frames: int) -> Path:
-    """What is left of a file whose writer was killed after so many frames."""
+    """The file of a process that was killed after this many frames."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", KILLED, str(sound), str(path), str(frames)]
     assert subprocess.run(command, cwd=ROOT, env=environment, timeout=60, check=False).returncode == -signal.SIGKILL
@@ -380,7 +380,7 @@ def killed(sound: Path, path: Path, frames: int) -> Path:
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 def test_sigkill_after_the_end_of_the_sound_costs_two_seconds(tmp_path: Path, clip: Path, suffix: str) -> None:
-    """The muxer must not hold pictures back to wait for a sound that is over (here after 2 of 4 s)."""
+    """The muxer must not hold back pictures and wait for a sound that has ended (here after 2 of 4 s)."""
     path = killed(clip, tmp_path / f"o{suffix}", 100)
     assert len(numbers(path)) >= 50
     after = packets(path)
@@ -389,7 +389,7 @@ def test_sigkill_after_the_end_of_the_sound_costs_two_seconds(tmp_path: Path, cl
 
 
 def test_sigkill_before_the_first_sound_costs_two_seconds(tmp_path: Path, clip: Path) -> None:
-    """Not so in mp4, whose header waits for the first sound."""
+    """mp4 is the exception: its header waits for the first sound."""
     late = remuxed(clip, tmp_path / "late.ts", {"audio": Fraction(60)})
     assert len(numbers(killed(late, tmp_path / "o.mkv", 100))) >= 50
 

@@ -1,4 +1,4 @@
-"""The annotated file: times, colours, shapes, names, and that it plays however it ended."""
+"""The annotated file: times, colours, shapes, names, and playback after every kind of end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_container_keeps_distances_and_rate(tmp_path: Path, suffix: str, b
     at, info = CLOCKS["ntsc"]
     path = written(tmp_path / f"o{suffix}", at, info, bframes=bframes)
     found = times(path)
-    # MPEG-TS has no nought: what counts there is the distance to the first packet.
+    # MPEG-TS has no time 0: the distance to the first packet counts.
     assert suffix == ".ts" or found[0] == 0
     assert apart([t - found[0] for t in found], at) <= (0.0006 if suffix == ".mkv" else 0)
     with av.open(str(path)) as container:
@@ -117,7 +117,7 @@ def test_a_camera_that_comes_back_goes_on_where_it_arrived(tmp_path: Path) -> No
     for number, (session, pts_s, arrived_s) in enumerate(shown):
         sink.show(frame(number, pts_s, StreamInfo(), session, arrived_s), picture(number))
     sink.close(False)
-    # The last session says that it arrived before the one before it ended.
+    # By its arrival time the last session begins before the end of the session before it.
     assert apart(times(tmp_path / "o.mp4"), [0, 0.04, 7.5, 7.54, 7.58, 7.62]) < 1e-4
 
 
@@ -336,7 +336,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_sigkill_costs_two_seconds_at_most(
     tmp_path: Path, suffix: str, live: bool, rate: int, bframes: int, threads: int
 ) -> None:
-    """Also at a frame a second with an encoder thread for each of many cores, each of which holds a frame back."""
+    """Also at one frame a second with many encoder threads, although each thread holds back one frame."""
     path = tmp_path / f"o{suffix}"
     numbers = (str(n) for n in (rate, bframes, threads))
     assert child(KILLED, str(path), str(live), *numbers).returncode == -signal.SIGKILL
@@ -384,7 +384,7 @@ def test_a_full_disk_is_named_and_what_is_there_plays(tmp_path: Path, suffix: st
 
 
 def playable(path: Path) -> int:
-    """Frames that come out of the decoder before it meets the end, or what was cut in two."""
+    """The number of frames that the decoder gives before the end or an incomplete packet."""
     frames = 0
     with av.open(str(path)) as container, suppress(av.InvalidDataError):
         for _ in container.decode(video=0):
@@ -409,7 +409,7 @@ def test_a_file_that_is_gone_at_the_end_is_no_success(tmp_path: Path, suffix: st
 
 
 def test_a_disk_that_fills_at_the_very_end(tmp_path: Path) -> None:
-    """The last fragment fits, the index that makes a plain mp4 does not: the fragments stay."""
+    """The last fragment fits on the disk, and the index of a plain mp4 does not: the fragments stay."""
     code = FULL.replace("300_000", "int(sys.argv[3])").replace("range(200)", "range(26)")
     whole, short = tmp_path / "whole.mp4", tmp_path / "short.mp4"
     child(code, str(whole), "False", str(10**8))

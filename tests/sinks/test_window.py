@@ -1,4 +1,4 @@
-"""The window under a real X server (Xvfb), and what is said where there is none. Scenarios: window_scenarios.py."""
+"""The window under a real X server (Xvfb), and the errors without one. The scenarios stand in window_scenarios.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def play(scenario: str, environ: Environ) -> str:
-    """Run a scenario in a process of its own; what it printed."""
+    """Run a scenario in a process of its own. Returns its standard output."""
     command = [sys.executable, "-m", "tests.sinks.window_scenarios", scenario]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"rc {done.returncode}\n{done.stdout}{done.stderr}"
@@ -77,7 +77,7 @@ def test_no_display_is_said_and_nothing_aborts(more: Environ, words: list[str]) 
 
 
 def test_a_server_that_is_no_x_server() -> None:
-    """Something else on the port: what it says is no X11."""
+    """Another server listens on the port, and its answer is not X11."""
     with socket.socket() as listener:
         number = next(n for n in range(100, 200) if _binds(listener, 6000 + n))
         listener.listen()

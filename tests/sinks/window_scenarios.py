@@ -1,7 +1,7 @@
-"""What a window does under Xvfb. Run by test_window.py: `python -m tests.sinks.window_scenarios NAME`.
+"""Scenarios of a window under Xvfb. Run by test_window.py: `python -m tests.sinks.window_scenarios NAME`.
 
 Each function is one scenario in a process of its own, as Qt binds to a display and to the main thread once for all. The
-process plays all parts: the lanes, the main thread, and the person, whose keys come from xdotool.
+process plays all parts: the lanes, the main thread, and the user, with keys from xdotool.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Screenshot = npt.NDArray[np.uint8]
 
 
 def picture(luma: int, size: tuple[int, int] = (640, 360)) -> Picture:
-    """A uniform grey picture of full range, so that luma is what the screen shows."""
+    """A uniform grey picture of full range: the screen shows its luma unchanged."""
     return Picture(*grey(luma, size), full_range=True)
 
 
@@ -41,7 +41,7 @@ def frame(stream: str, shown: Picture) -> Frame:
 
 
 class Fates:
-    """What became of offers, in the order in which they were made; fails on a second call for the same one."""
+    """The ends of offers, in the order of the offers. A second end of the same offer fails."""
 
     def __init__(self) -> None:
         self.of: list[float | str | None] = []
@@ -77,9 +77,9 @@ def screenshot() -> Screenshot:
 
 
 def await_seen(window: Window, box: tuple[int, int, int, int], low: float, high: float | None = None) -> None:
-    """Work events off until a part of the screen (x, y, width, height) has the mean brightness `low` +-1.5, or low-high.
+    """Process events until a part of the screen (x, y, width, height) has the mean brightness `low` +-1.5, or low-high.
 
-    The X server paints when it comes to it, above all a window that is new.
+    The X server paints with a delay, above all in a new window.
     """
     x, y, width, height = box
     bounds = (low - 1.5, low + 1.5) if high is None else (low, high)
@@ -90,7 +90,7 @@ def await_seen(window: Window, box: tuple[int, int, int, int], low: float, high:
 
 
 def until(window: Window, wanted: WindowEvent) -> float:
-    """Refresh until the event comes; the seconds it took."""
+    """Refresh until the event comes. Returns the seconds until then."""
     began = time.monotonic()
     while window.refresh(0.1) != wanted:
         assert time.monotonic() < began + PATIENCE_S, f"no {wanted}"
@@ -114,7 +114,7 @@ def press_q(title: str) -> None:
 
 
 def resize(title: str, width: int, height: int) -> None:
-    """Make the window another size, as the person would with the mouse."""
+    """Resize the window, as the user does with the mouse."""
     subprocess.run(["xdotool", "windowsize", "--sync", window_id(title), str(width), str(height)], check=True)
 
 
@@ -133,7 +133,7 @@ class _ClientMessage(ctypes.Structure):
 
 
 def press_close(title: str) -> None:
-    """What a window manager sends when its close button is pressed: WM_DELETE_WINDOW (Xvfb has no window manager)."""
+    """Send WM_DELETE_WINDOW, the message of a window manager's close button. Xvfb has no window manager."""
     x = ctypes.CDLL("libX11.so.6")
     x.XOpenDisplay.restype = ctypes.c_void_p
     x.XInternAtom.restype = ctypes.c_ulong
@@ -159,7 +159,7 @@ def keys() -> None:
 
 
 def close_button() -> None:
-    """Closing ends what waits, and stays closed."""
+    """Closing ends the waiting offers, and the window stays closed."""
     fates = Fates()
     window = Window("close me", ["a"])
     offer(window, "a", picture(100), fates)
