@@ -17,8 +17,26 @@ from tests import plain_words
 ROOT = Path(__file__).parents[1]
 HOUSE = sorted((ROOT / "pipelines").rglob("*.py"))
 PEOPLE = sorted((ROOT / "app").rglob("*.py"))
-PLAIN = {"app": 19.2, "pipelines": 9.3}
-"""Parts whose prose is not plain yet: their limit, which only falls."""
+PLAIN = {
+    "app/bench": 15.8,
+    "app/build.py": 21.7,
+    "app/calibrate": 13.4,
+    "app/commands": 6.0,
+    "app/http": 25.4,
+    "app/machine": 17.9,
+    "app/serve": 18.8,
+    "app/terminal": 17.6,
+    "pipelines/channel.py": 15.8,
+    "pipelines/clock.py": 16.2,
+    "pipelines/cores.py": 7.1,
+    "pipelines/errors.py": 24.7,
+    "pipelines/media": 11.4,
+    "pipelines/monitor.py": 15.1,
+    "pipelines/predict": 3.4,
+    "pipelines/redact.py": 40.6,
+    "pipelines/sources": 15.6,
+}
+"""Rooms whose prose is not plain yet: their limit, which only falls. All others have CLAUSES."""
 LEAVES = ("frame", "errors", "channel", "crew", "choices", "credentials")
 HEAVY = {"torch", "torchvision", "timm", "nncf"}
 ENGINES = ROOT / "pipelines/predict/engines"
@@ -175,11 +193,15 @@ CLAUSES = 2.0
 """Most clauses with "what", "who" or "whose" in 1,000 words of comments and docstrings."""
 
 
-@pytest.mark.parametrize("part", ["app", "pipelines"])
-def test_the_prose_is_plain(part: str) -> None:
-    words, found = plain_words.measured([ROOT / part])
-    limit = PLAIN.get(part, CLAUSES)
-    assert 1000 * len(found) / words <= limit, "\n".join([f"more than {limit} in 1,000 words:", *found])
+def test_the_prose_is_plain() -> None:
+    rooms = [p for part in ("app", "pipelines") for p in sorted((ROOT / part).iterdir()) if p.is_dir() or p.suffix == ".py"]
+    offenders = []
+    for room in rooms:
+        words, found = plain_words.measured([room])
+        limit = PLAIN.get(path_id(room), CLAUSES)
+        if len(found) > max(1, limit * words / 1000):  # a short file may have one
+            offenders += [f"{path_id(room)}: {1000 * len(found) / words:.1f} in 1,000 words, more than {limit}", *found]
+    assert offenders == [], "\n".join(offenders)
 
 
 # The window belongs to the main thread, which is in app/run. Measuring parts alone and choosing an engine need the part itself.

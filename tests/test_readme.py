@@ -187,7 +187,7 @@ def test_links_and_pictures_are_there() -> None:
         if "://" not in link and not (page.parent / link).exists()
     ]
     assert missing == []
-    assert "samples/annotated.jpg" in PAGES[ROOT / "README.md"]
+    assert "docs/window.png" in PAGES[ROOT / "README.md"]
     assert (ROOT / "samples/annotated.jpg").stat().st_size < 150_000
 
 
