@@ -81,12 +81,12 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def decoders(at_once: int) -> int:
-    """Decoder threads of each file, where so many are worked on at once: together half of the cores, and one each at least."""
+    """Decoder threads of each of `at_once` files: together half of the cores, at least one each."""
     return max(1, cores() // 2 // max(at_once, 1))
 
 
 def make_camera(spec: StreamSpec, stop: threading.Event, start_s: float) -> Source:
-    """A live source, whatever the stream is: a file is played as a camera sends it. start_s: when its first frame is due
+    """A live source for any stream: a file is played as a camera sends it. start_s: time of its first frame
     (monotonic), unless it is a camera.
 
     :raises UsageError: if the source cannot be opened several times.
@@ -112,8 +112,8 @@ def sample_pictures() -> list[Picture]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a predictor will be asked to do. `cameras`: live streams. `files`: there may be files too. `stills`: there are
-    pictures only. `requests`: somebody waits for each picture."""
+    """The work of a predictor. `cameras`: number of live streams. `files`: there may be files too. `stills`: there are
+    only pictures. `requests`: a caller waits for each picture."""
 
     cameras: int = 0
     files: bool = True
@@ -122,7 +122,7 @@ class Load:
 
     @staticmethod
     def of(streams: Iterable[StreamPlan], settings: Settings) -> Load:
-        """What an address over HTTP offers, a file or a stream without end, is not known yet."""
+        """The load of the planned streams. An address over HTTP may be a file or a stream without end; it counts as both."""
         streams = list(streams)
         stored = sum(s.stored for s in streams)
         return Load(
@@ -133,11 +133,11 @@ class Load:
 
     @property
     def bulk(self) -> bool:
-        """Nobody waits for a single frame."""
+        """Whether no single frame has a deadline."""
         return self.cameras == 0 and not self.requests
 
     def largest(self, max_batch: int) -> int:
-        """The largest batch that can occur: a camera has one frame at a time before the engine."""
+        """The largest batch that can occur: a camera has at most one waiting frame."""
         return max_batch if self.files or self.requests else max(1, min(max_batch, self.cameras))
 
 
@@ -146,8 +146,8 @@ REQUESTS = Load(files=False, requests=True)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The predictor with what the rest needs to know of its model. `engine`: what runs it (in a pool, one like those of the
-    workers, unopened); `why`: what was chosen, in words; `key`: what its measured times belong to."""
+    """The predictor with facts about its model. `engine`: the one that runs it (in a pool, one like those of the workers,
+    unopened); `why`: the choice in words; `key`: of its measured times in the store."""
 
     predictor: Predictor
     engine: Engine
@@ -161,12 +161,12 @@ class Model:
     def keep_profile(self) -> None:
         """Remember the measured times for the next start."""
         if self.stored is not None:
-            # Cameras warm no size that they cannot fill: what an earlier start found out about larger ones stays.
+            # Cameras warm no size that they cannot fill: the times of larger sizes from an earlier start stay.
             known = self.stored.profile(self.key) or {}
             self.stored.keep_profile(self.key, {**known, **self.predictor.profile.table})
 
     def workers(self) -> list[dict[str, Any]]:
-        """Of a pool, for the report: what each worker ran on, and how often it was replaced."""
+        """For the report: the device of each worker of a pool, and the number of its restarts."""
         found = self.predictor.workers()
         return [{"device": w.device, "restarts": w.restarts} for w in found]
 
@@ -177,7 +177,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A model, and what runs it. `engine(device, threads)` and `preprocess()` make one that nobody has opened yet."""
+    """A model with its engine. `engine(device, threads)` and `preprocess()` make new, unopened ones."""
 
     engine: Callable[[str, int], Engine]
     preprocess: Callable[[], Preprocess]
@@ -187,14 +187,14 @@ class Chosen:
     stored: Stored | None = None
 
     def known(self, key: str) -> Mapping[int, Timing] | None:
-        """Figures of an earlier start, or of a worker that was there before."""
+        """Measured times of an earlier start, or of an earlier worker."""
         return self.stored.profile(key) if self.stored is not None else None
 
 
 def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model:
-    """Load what must be loaded before the predictor can be entered. Takes seconds, and more at a model's first use.
+    """Load the model, up to a predictor that can be entered. Takes seconds, and more at a model's first use.
 
-    :raises UsageError: if the model, its labels or the device cannot be had.
+    :raises UsageError: if the model, its labels or the device is not there.
     """
     if settings.workers is not None:
         return make_pool(settings, settings.workers, events, load)
@@ -211,7 +211,7 @@ def make_model(settings: Settings, events: PredictorEvents, load: Load) -> Model
 def make_pool(
     settings: Settings, workers: int, events: PredictorEvents, load: Load = REQUESTS, *, batching: Batching = "dynamic"
 ) -> Model:
-    """The same with a pool of so many worker processes: each has a GPU of its own, or a share of the cores."""
+    """The same with a pool of `workers` processes: each has a GPU of its own, or a share of the cores."""
     chosen = _chosen(settings, workers, load, apart=True)
     threads = settings.threads or share(workers)
     like = chosen.engine(chosen.devices[0], threads)
@@ -220,7 +220,7 @@ def make_pool(
 
     def make(k: int, events: PredictorEvents) -> tuple[WorkerEngine, AsyncBatchPredictor]:
         engine = WorkerEngine(chosen.engine(chosen.devices[k], threads))
-        # One that replaces another need not measure again.
+        # A worker that replaces another one need not measure again.
         own = replace(options, label=f"worker{k}", known=chosen.known(key))
         return engine, AsyncBatchPredictor(engine, chosen.preprocess(), task, own, events=events)
 
@@ -277,11 +277,11 @@ def _network(settings: Settings, workers: int, labels: tuple[str, ...] | None, l
 
 
 def places(threads: int, single_ms: float | None, budget_ms: float | None) -> int:
-    """Batches that the CPU computes side by side, which share the threads. single_ms: what a frame takes on one thread, if that
-    is known; budget_ms: where somebody waits for it.
+    """Batches that the CPU computes side by side, which share the threads. single_ms: time of a frame on one thread, None:
+    unknown; budget_ms: latency budget, None: there is none.
 
-    As many as there are threads, but with cameras only as long as a single frame takes no more than a part of the budget. A
-    batch over all cores waits at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with
+    One for each thread. With a budget, fewer: a single frame may take no more than a part of it. A batch over all cores waits
+    at the end of every layer for the thread that shares its core with a decoder, and spins meanwhile: with
     eight 720p cameras on 2 cores, batches of any size took twice their time, as if there were one (bf16: 4 frames 25 ms, 13
     when nobody decodes), and a third of a frame's CPU time was waste.
     """
@@ -312,7 +312,7 @@ def _named(name: catalog.ModelName, precision: str, batch: int | None) -> Callab
 
 
 def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
-    """How many the engine computes side by side, and the largest of them."""
+    """The number of batches that the engine computes side by side, and the size of the largest."""
     parallel = engine.parallel
     largest = load.largest(settings.max_batch)
     return parallel, largest if parallel == 1 or load.bulk else min(largest, SHARED_BATCH)
@@ -321,7 +321,7 @@ def batches(settings: Settings, engine: Engine, load: Load) -> tuple[int, int]:
 def _options(
     settings: Settings, chosen: Chosen, engine: Engine, threads: int, load: Load, batching: Batching
 ) -> tuple[PredictorOptions, str]:
-    """What a predictor of this engine is told, and what its measured times belong to."""
+    """The options for a predictor of this engine, and the key of its measured times."""
     wait_s = None if settings.max_wait_ms is None else 1e-3 * settings.max_wait_ms
     parallel, max_batch = batches(settings, engine, load)
     each = f"{parallel} times {threads // parallel} threads of {cores()} cores"
@@ -341,10 +341,10 @@ def _options(
 
 
 def encoders(at_once: int, options: StreamOptions) -> int:
-    """Encoder threads of each file at most, where so many are worked on at once: with one, no file would be encoded faster
-    than one core can, while another is idle; half as many again as cores, since each waits for rows of the picture before.
-    But one where not every frame is shown: each more than one holds a frame back, and `VideoFile` knows only the rate of the
-    source."""
+    """Most encoder threads of each file, if `at_once` files are encoded at the same time. With one thread, a file is encoded no
+    faster than one core can while another core is idle. All together are half as many again as cores, since each thread waits
+    for rows of the picture before. One thread if a stream skips frames: each further thread holds a frame back, and
+    `VideoFile` knows only the rate of the source."""
     if options.stride > 1 or options.max_fps is not None:
         return 1
     return max(1, 3 * cores() // 2 // max(at_once, 1))
@@ -365,7 +365,7 @@ def make_lines(settings: Settings, stdout: Text, task: Task) -> JsonLines | None
 
 
 def outputs(stream: StreamPlan, sinks: list[Sink], screen: Screen | None, model: Model, *, live: bool, topk: int) -> Outputs:
-    """What a lane is given. Pictures are drawn on only where somebody looks at them."""
+    """The outputs of a lane. Pictures are drawn on only if a video or a screen shows them."""
     looked_at = screen is not None or stream.output is not None
     screens = () if screen is None else (screen,)
     if not looked_at:
@@ -376,15 +376,15 @@ def outputs(stream: StreamPlan, sinks: list[Sink], screen: Screen | None, model:
 
 
 def find_fonts(model: Model, streams: Iterable[StreamPlan], keep_on: Callable[[], bool]) -> None:
-    """For all that overlays will write."""
+    """Find fonts for the names of the streams and labels before the first overlay."""
     found = text.find_fonts([*(s.name for s in streams), *(model.names or ())], FONTS_S, keep_on)
     if not found and keep_on():
-        log.warning("no fonts for all labels within %g s; what has none by now is drawn as %s", FONTS_S, text.MISSING)
+        log.warning("no fonts for all labels within %g s; characters without a font are drawn as %s", FONTS_S, text.MISSING)
 
 
 def _render(model: Model, *, live: bool, topk: int) -> tuple[Render, Callable[[], None]]:
-    """How pictures are drawn on, and what makes that ready in the thread that will do it: each has an overlay of its own,
-    for a font engine belongs to a thread."""
+    """The function that draws on pictures, and one that prepares it in the calling thread: each thread has an overlay of its
+    own, since a font engine belongs to a thread."""
     local = threading.local()
     preprocess = model.preprocess
 

@@ -22,38 +22,13 @@ from pipelines.sources.identify import check_slip, names_path
 from pipelines.sources.webcam import check_device
 from pipelines.stream_spec import StreamOptions, StreamSpec
 
-VIDEOS = frozenset(
-    {
-        ".mp4",
-        ".m4v",
-        ".mov",
-        ".mkv",
-        ".webm",
-        ".avi",
-        ".ts",
-        ".m2ts",
-        ".mts",
-        ".mpg",
-        ".mpeg",
-        ".vob",
-        ".wmv",
-        ".asf",
-        ".flv",
-        ".3gp",
-        ".ogv",
-        ".mxf",
-        ".mjpg",
-        ".mjpeg",
-        ".h264",
-        ".264",
-        ".h265",
-        ".265",
-        ".hevc",
-        ".ivf",
-        ".y4m",
-        ".dv",
-    }
-)
+# fmt: off
+VIDEOS = frozenset((
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg",
+    ".mpeg", ".vob", ".wmv", ".asf", ".flv", ".3gp", ".ogv", ".mxf", ".mjpg", ".mjpeg",
+    ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".y4m", ".dv",
+))
+# fmt: on
 LISTS = (".txt", ".streams")
 GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
 

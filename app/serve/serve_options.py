@@ -1,4 +1,4 @@
-"""What `watchline serve` can be told beside the model's own settings."""
+"""Options of `watchline serve` beside those of the model; its token, and its listening socket."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class ServeOptions:
 
 
 def default_workers(device: str) -> int:
-    """Workers where none were asked for: one on a GPU; on the CPU one for two cores, up to four, each of which holds the model.
-    Where more than one runs, the others go on when one dies. On two cores one worker of two threads answers as many requests
+    """The number of workers by default: one on a GPU; on the CPU one for two cores, up to four, each of which holds the model.
+    If several run, the others go on when one dies. On two cores one worker of two threads answers as many requests
     of 32 callers as two of one thread (1.0 to 1.1 times in six alternating runs), and sooner: p99 0.7 to 0.8 times as long, and
     of 100 requests a second that come by chance 99.5 % within 50 ms instead of 98 %."""
     return 1 if device != "cpu" else max(1, min(cores() // 2, 4))
@@ -71,22 +71,22 @@ def check(options: ServeOptions) -> None:
 
 
 def token(options: ServeOptions, environ: Mapping[str, str] = os.environ) -> bytes | None:
-    """The token that requests must show, None: none. It is never part of a message.
+    """The token that requests must show; None: they need none. It is never part of a message.
 
-    :raises UsageError: if it is not there, or the address needs one.
+    :raises UsageError: if its variable is not set, or the address needs a token.
     """
     if options.token_env is None:
         if not options.no_auth and not is_loopback(options.host):
-            what = "who reaches it may use it: give a token with --token-env NAME, or say --no-auth"
+            what = "all who reach it may use it: give a token with --token-env NAME, or say --no-auth"
             raise UsageError(f"--host {options.host} is more than this machine; {what}")
         return None
     return token_from(options.token_env, environ).encode()
 
 
 def token_from(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The token that a variable holds.
+    """The token in a variable of the environment.
 
-    :raises UsageError: if there is none, or what cannot stand in a header.
+    :raises UsageError: if there is none, or if it has characters that a header cannot hold.
     """
     value = environ.get(name, "").strip()
     if not value:
@@ -97,7 +97,7 @@ def token_from(name: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address, whatever a name stands for."""
+    """Whether only this machine reaches the address. A name is resolved first."""
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError as error:
@@ -108,22 +108,22 @@ def is_loopback(host: str) -> bool:
 def listen(options: ServeOptions) -> socket.socket:
     """A listening socket. The kernel takes connections from now on.
 
-    :raises UsageError: if the address cannot be had.
+    :raises UsageError: if the address is in use, or is none of this machine.
     """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
-        # Connections inherit it. Without, the body of an answer waits 40 ms for the ACK of its headers.
+        # Connections inherit the option. Without it, the body of an answer waits 40 ms for the ACK of its headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
-        known = (error.errno or 0) > 0  # else it is about the name, and has words of its own
+        known = (error.errno or 0) > 0  # else the error is about the name, and has a text of its own
         why = os.strerror(error.errno or 0) if known else str(error.strerror).partition(" (while")[0]
         raise UsageError(f"cannot listen on {options.host} port {options.port}: {why}{hint}") from None
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where it can be reached."""
+    """The URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

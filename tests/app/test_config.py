@@ -180,6 +180,18 @@ def test_an_empty_folder_of_the_demo(place: Path) -> None:
     assert (done.code, "--folder is empty" in done.err, list(place.iterdir())) == (2, True, [])
 
 
+def test_values_of_one_stream_are_for_it_alone(place: Path) -> None:
+    numbered(place / "a.mp4", frames=6)
+    numbered(place / "b.mp4", frames=6)
+    (place / "c.yaml").write_text("streams: {a: {source: a.mp4, stride: 2, topk: 1}, b: {source: b.mp4}}\n")
+    done = watchline("run", "--config", "c.yaml", *PROBE, "--topk", "3", "--jsonl", "-")
+    assert done.code == 0, done.err
+    shown = {name: [k for k in done.lines if k["stream"] == name and k["status"] == "ok"] for name in ("a", "b")}
+    assert [k["frame"] for k in shown["a"]] == [0, 2, 4]
+    assert [len(k["labels"]) for k in shown["a"]] == [1, 1, 1]
+    assert [len(k["labels"]) for k in shown["b"]] == [3] * 6
+
+
 def test_quiet_and_verbose_at_once() -> None:
     done = watchline("run", "a.mp4", "-q", "-v")
     assert (done.code, "exclude each other" in done.err) == (2, True)

@@ -1,4 +1,4 @@
-"""RTSP URLs: where to connect, what to ask for, and in whose name. User and password are kept apart from the start."""
+"""RTSP URLs, taken apart: host and port, the URI of requests, and the credentials, which are kept apart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL. `uri` is what stands in requests: without user information and fragment, in visible ASCII."""
+    """A parsed URL. `uri`: for requests, without user information and fragment, in visible ASCII."""
 
     scheme: Literal["rtsp", "rtsps"]
     host: str
@@ -33,9 +33,9 @@ class Target:
     credentials: Credentials | None = None
 
     def moved(self, location: str) -> Target:
-        """Where a redirect leads. The credentials go along to the same host only, and never from TLS to plain text.
+        """The target of a redirect. The credentials go along to the same host only, and never from TLS to plain text.
 
-        :raises SourceError: if that is no RTSP address; permanent.
+        :raises SourceError: if the location is no RTSP address; permanent.
         """
         try:
             target = parse(join(self.uri, location))
@@ -46,8 +46,8 @@ class Target:
 
 
 def display(url: str) -> str:
-    """What people see of a URL, whatever it holds."""
-    # Cut when the password is out: its end may lie beyond the cut.
+    """A URL as people may see it: redacted, on one line, at most MAX_SHOWN characters."""
+    # Redact before the cut: the end of a password may lie beyond it.
     return one_line(redact_url(url))[:MAX_SHOWN] if "://" in url else "an address without //"
 
 
@@ -62,7 +62,7 @@ def parse(url: str) -> Target:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        # Of the standard library's texts only the one about the range cannot quote a part of a password.
+        # The standard library's other texts may quote a part of a password; the one about the range cannot.
         why = "the port is not within 1-65535" if "range" in str(error) else "host or port are malformed"
         raise _malformed(f"{why}; / ? # @ in a password are written as %2F %3F %23 %40") from None
     scheme = parts.scheme.lower()
@@ -89,7 +89,7 @@ def join(base: str, reference: str) -> str:
 
 
 def escaped(uri: str) -> str:
-    """The URI with everything percent-encoded that would end it, or a line, in a request. What is encoded stays so."""
+    """The URI with all characters percent-encoded that would end it, or its line, in a request. Encoded ones stay."""
     return quote(uri, safe=VISIBLE)
 
 
