@@ -70,11 +70,13 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """budget_s: latency budget of streams without one of their own. keep_going: a stream goes on when all its outputs have
+    """budget_s: latency budget of streams without one of their own. max_streams: the model is sized for up to so many live
+    streams; more are possible, but share batches of that size. keep_going: a stream goes on when all its outputs have
     failed, since its figures are wanted. ended: called in the stream's thread at the end of each stream, before `wait` can
     return; it may add further streams."""
 
     budget_s: float = 0.050
+    max_streams: int = 16
     keep_going: bool = False
     ended: Callable[[StreamEnd], None] = lambda end: None
 
@@ -114,8 +116,8 @@ class Session(Generic[M]):
     :raises UsageError: from entering, if the model cannot be had.
     """
 
-    def __init__(self, model: MakeModel[M], options: SessionOptions | None = None) -> None:
-        """model: makes the model when the session is entered."""
+    def __init__(self, model: str | MakeModel[M] = "lite0", options: SessionOptions | None = None) -> None:
+        """model: a model's name, see `build_predictor`; or a function that makes the model when the session is entered."""
         self.options = options or SessionOptions()
         self.monitor = LatencyMonitor(self.options.budget_s)
         self.results = Results(self._consumer_lost)
@@ -128,7 +130,7 @@ class Session(Generic[M]):
         self.began_s = time.monotonic()
         self.ready_s = self.ready_cpu_s = 0.0
         """Monotonic time, and CPU time of this process, when the model was warm; 0 before."""
-        self._make_model = model
+        self._make_model: MakeModel[Any] = self._named(model) if isinstance(model, str) else model
         self._model: M | None = None
         self._changed = threading.Condition()
         self._streams: dict[str, _Stream] = {}
@@ -137,6 +139,13 @@ class Session(Generic[M]):
         """Subscribed before the session was entered."""
         self._open = False
         self._files_paused = False
+
+    def _named(self, model: str) -> MakeModel[Any]:
+        """Makes a model of this name with the default options of the library."""
+        from pipelines.predict.models.builder import Load, ModelOptions, build_predictor
+
+        options = ModelOptions(budget_s=self.options.budget_s, load=Load(cameras=self.options.max_streams))
+        return lambda events: build_predictor(model, options, events)
 
     # Life cycle.
 

@@ -292,6 +292,15 @@ def test_a_stop_ends_everything_and_nothing_can_be_added() -> None:
         assert figures["captured"] == figures["shown"] + sum(figures["dropped"].values()) + figures["failed"]
 
 
+def test_a_session_by_the_name_of_its_model() -> None:
+    seen = Collects()
+    with Session("probe") as made:
+        made.subscribe(seen)
+        made.add(StreamSpec.of("door", "synthetic:64x64@200", StreamOptions(max_frames=5)))
+        assert made.wait(PATIENCE_S)
+    assert seen.indices("door") == list(range(5))
+
+
 def test_it_must_be_entered_first() -> None:
     made = Session(probe)
     with pytest.raises(Stopped):

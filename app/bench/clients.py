@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from app import build
 from pipelines.channel import Channel, Closed
 from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
+from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
@@ -42,7 +42,7 @@ class Answering:
     most: the largest batch; ahead: batches that may be staged while as many as the engine computes side by side run.
     """
 
-    def __init__(self, model: build.Model, known: Profile, *, most: int, parallel: int, ahead: int) -> None:
+    def __init__(self, model: Model, known: Profile, *, most: int, parallel: int, ahead: int) -> None:
         engine = model.engine
         options = PredictorOptions(
             known=known.table,

@@ -26,6 +26,7 @@ from app.run.run import SWITCH_S
 from app.streams import plan
 from app.terminal.stdio import Results
 from pipelines.frame import Picture
+from pipelines.predict.models.builder import Load, Model, largest_batch
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.profile import Profile, Timing
@@ -93,10 +94,10 @@ def _picture(settings: Settings) -> Picture:
 
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
-    load = build.Load(cameras=1)  # somebody waits for each answer
+    load = Load(cameras=1)  # somebody waits for each answer
     models = [build.make_model(settings, PredictorEvents(), load) for _ in range(3)]
     engine = models[0].engine
-    parallel, most = build.batches(settings, engine, load)
+    parallel, most = engine.parallel, largest_batch(engine, load, settings.max_batch)
     log.info("%s", models[0].why)
     # The engine is fresh: before anything else has used its batch sizes.
     first_ms, warm_ms = first_use(engine, most)
@@ -121,7 +122,7 @@ def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
 
 
 def _loads(
-    models: Sequence[build.Model], known: Profile, picture: Picture, batches: tuple[int, int], seconds: float
+    models: Sequence[Model], known: Profile, picture: Picture, batches: tuple[int, int], seconds: float
 ) -> tuple[list[LoadFigures], ...]:
     """The rounds of each measurement. They take turns, so that the machine's moods meet all of them."""
     parallel, most = batches

@@ -18,6 +18,7 @@ from app.run.job import Job
 from app.streams import plan
 from app.terminal.stdio import Results
 from pipelines.errors import UsageError
+from pipelines.predict.models.builder import Load, largest_batch
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.sources.files.file import FileSource
 
@@ -61,8 +62,8 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
 def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     """CPU milliseconds a frame of each part, alone."""
     captures, decode_ms = stages.decode(lambda: FileSource(clip))
-    model = build.make_model(settings, PredictorEvents(), build.Load())
-    batches = stages.model(model.engine, min(BATCH, build.batches(settings, model.engine, build.Load())[1]))
+    model = build.make_model(settings, PredictorEvents(), Load())
+    batches = stages.model(model.engine, min(BATCH, largest_batch(model.engine, Load(), settings.max_batch)))
     costs = {
         "decode": decode_ms,
         "preprocess": stages.preprocess(model.preprocess, captures),

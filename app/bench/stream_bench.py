@@ -26,6 +26,7 @@ from app.streams import StreamPlan, plan
 from app.terminal.stdio import Results
 from pipelines.errors import UsageError
 from pipelines.frame import STAGES, Capture
+from pipelines.predict.models.builder import Load, largest_batch
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.sources.build import make_source
 
@@ -85,7 +86,7 @@ class StreamLimits:
         load = cameras(settings)
         model = build.make_model(settings, PredictorEvents(), load)
         engine = model.engine
-        parallel, most = build.batches(settings, engine, load)
+        parallel, most = engine.parallel, largest_batch(engine, load, settings.max_batch)
         costs = stages.model(engine, most, longest_s=budget_s)
         within = [cost.cpu_ms for cost in costs.values() if cost.seconds <= budget_s]
         self.parts_ms = {
@@ -113,9 +114,9 @@ class StreamLimits:
         )
 
 
-def cameras(settings: Settings) -> build.Load:
+def cameras(settings: Settings) -> Load:
     """What the predictor will be asked to do: as many streams as make the largest batch, or more."""
-    return build.Load(cameras=settings.max_batch, files=False)
+    return Load(cameras=settings.max_batch, files=False)
 
 
 def _decoded(settings: Settings, stream: StreamPlan) -> tuple[list[Capture], float]:

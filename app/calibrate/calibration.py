@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app import build
-from app.calibrate.fidelity import compared, figures, gate
+from app.calibrate.fidelity import compared
 from app.calibrate.quantise import quantise
 from app.calibrate.sampling import LEAST, Reading
 from app.config import Settings
@@ -22,7 +22,9 @@ from app.streams import StreamPlan
 from pipelines.cores import cores, cpu_name
 from pipelines.errors import Stopped, UsageError
 from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models.record import figures, gate
 from pipelines.predict.models.store import Calibrated, ModelStore
+from pipelines.predict.preprocess import RgbPreprocess
 
 log = logging.getLogger("watchline.calibrate")
 
@@ -65,7 +67,7 @@ class Calibration:
         stored = self.store.get(name.identity, lambda folder: autoselect.convert(name, folder, cores(), build.sample_pictures))
         self._check()
         facts = stored.facts()
-        reading = Reading(self._settings, build.rgb(facts.input, self._settings)(), self._stop)
+        reading = Reading(self._settings, RgbPreprocess(facts.input, self._settings.fit), self._stop)
         split = reading.frames(streams)
         self.errors += reading.errors
         count = len(split.calibrating) + len(split.comparing)

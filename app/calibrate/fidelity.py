@@ -14,6 +14,7 @@ from app.machine.machine import machine, version
 from pipelines.cores import cores
 from pipelines.errors import Stopped
 from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
+from pipelines.predict.models.record import percent
 from pipelines.tasks.classification import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, agreement
 
 SIZES = (1, 8, 16)
@@ -92,36 +93,14 @@ def _size_mb(model: Path) -> float:
     return sum(f.stat().st_size for f in (model, model.with_suffix(".bin")) if f.is_file()) / 1e6
 
 
-def figures(record: Mapping[str, Any]) -> str:
-    """The record in one line."""
-    sure = "none of which fp32 is sure"
-    if record["sure_frames"]:
-        sure = f"in {_percent(record['sure_agreement'])} % of the {record['sure_frames']} sure ones"
-    return (
-        f"on {record['frames']} frames that did not calibrate it, int8 agrees with fp32 in "
-        f"{_percent(record['agreement'])} %, {sure}, mean cosine {record['cosine']:.4f}"
-    )
-
-
-def gate(record: Mapping[str, Any]) -> str:
-    """What the record was judged by."""
-    least = f"{100 * SURE_AGREEMENT:g} % of the sure ones" if record["sure_frames"] else f"{100 * AGREEMENT:g} % of all frames"
-    return f"{least}, mean cosine {MEAN_COSINE:g}"
-
-
-def forced(record: Mapping[str, Any]) -> str:
-    """What is to be said of a model that the gate had refused."""
-    return "" if record["passed"] else ", below the gate, kept by --force"
-
-
 def table(record: Mapping[str, Any]) -> list[str]:
     """The record in lines for the terminal."""
     ms, mb = record["ms_a_frame"], record["size_mb"]
     times = "; ".join(f"batch {size}: {ms['int8'][size]:.2f}, fp32 {ms['fp32'][size]:.2f}" for size in ms["int8"])
     frames = f"{record['calibrated_on']} calibrated, {record['frames']} others compared, sources: {record['sources']}"
-    agreed = f"{_percent(record['agreement'])} %"
+    agreed = f"{percent(record['agreement'])} %"
     if record["sure_frames"]:
-        sure = f"{_percent(record['sure_agreement'])} % of {record['sure_frames']} frames (at least {100 * SURE_AGREEMENT:g} %)"
+        sure = f"{percent(record['sure_agreement'])} % of {record['sure_frames']} frames (at least {100 * SURE_AGREEMENT:g} %)"
         agreed += f"; where fp32 is sure (p > {SURE_P:g}) {sure}"
     else:
         agreed += f" (at least {100 * AGREEMENT:g} %: fp32 is sure of no frame, p > {SURE_P:g}, so all are judged)"
@@ -133,8 +112,3 @@ def table(record: Mapping[str, Any]) -> list[str]:
         f"size              {mb['int8']:.1f} MB, fp32 {mb['fp32']:.1f} MB",
         f"ms a frame        {times}",
     ]
-
-
-def _percent(share: float) -> str:
-    """Rounded down to a tenth: 100 is said of all only."""
-    return f"{int(1000 * share + 1e-6) / 10:g}"

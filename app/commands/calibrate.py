@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.calibrate.calibration import Calibration, GateMissed
-from app.calibrate.fidelity import figures, forced, gate, table
+from app.calibrate.fidelity import table
 from app.config import Settings
 from app.run.run import RUN_STOP_S
 from app.streams import StreamPlan, check_sources, plan
@@ -18,6 +18,7 @@ from app.terminal.exit_codes import DONE, FAILED, WRONG
 from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
 from pipelines.errors import Stopped
+from pipelines.predict.models.record import figures, forced, gate
 from pipelines.predict.models.store import Calibrated
 
 log = logging.getLogger("watchline.calibrate")

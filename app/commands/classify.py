@@ -98,10 +98,11 @@ def _service(url: str, token_env: str | None, settings: Settings) -> Iterator[Su
 @contextmanager
 def _here(settings: Settings) -> Iterator[Submit]:
     from app import build
+    from pipelines.predict.models.builder import Load
     from pipelines.predict.predictor import PredictorEvents
     from pipelines.sources.files.encoded import EncodedPictures
 
-    model = build.make_model(settings, PredictorEvents(), build.Load(stills=True))
+    model = build.make_model(settings, PredictorEvents(), Load(stills=True))
     decoder = EncodedPictures()
     log.debug("model %s: %s", settings.model, model.why)
     with model.predictor as predictor:

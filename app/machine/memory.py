@@ -9,7 +9,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from app.machine.machine import resident_mb
 from pipelines.cores import granted
+from pipelines.predict.models.builder import Model
 
 
 def memory_limit_mb() -> float:
@@ -47,3 +49,8 @@ def gpu_memory_share(device: str, environ: Mapping[str, str] = os.environ) -> fl
     if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) or not memory[0]:
         return None
     return float(memory[2] / memory[0])
+
+
+def memory_mb(model: Model) -> float:
+    """Memory of a model's GPUs; without a GPU, of this process and its workers."""
+    return model.predictor.memory_mb() + (resident_mb() if model.engine.device == "cpu" else 0.0)

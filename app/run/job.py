@@ -15,6 +15,7 @@ from typing import Any
 from app import build
 from app.config import Settings
 from app.machine.machine import machine, resident_mb
+from app.machine.memory import memory_mb
 from app.streams import StreamPlan
 from app.terminal.exit_codes import DONE, FAILED, WRONG
 from app.terminal.stdio import Results
@@ -22,6 +23,7 @@ from pipelines.cores import cores
 from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Outputs
 from pipelines.monitor import LatencyMonitor
+from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.redact import redact
 from pipelines.session import Session, SessionOptions, StreamEnd
@@ -110,13 +112,13 @@ class Job:
         except BaseException as error:
             self.error = self.error or error
 
-    def _make_model(self, events: PredictorEvents) -> build.Model:
+    def _make_model(self, events: PredictorEvents) -> Model:
         settings = self._settings
         if settings.precision == "int8":
             from app.calibrate.calibration import ensure
 
             ensure(settings, self.streams, self.session.stopping)
-        model = build.make_model(settings, events, build.Load.of(self.streams, settings))
+        model = build.make_model(settings, events, build.load_of(self.streams, settings))
         log.info("model %s: %s", settings.model, model.why)
         if not self.session.stopping.is_set() and (self._window is not None or any(s.output for s in self.streams)):
             build.find_fonts(model, self.streams, lambda: not self.session.stopping.is_set())
@@ -203,7 +205,7 @@ class Job:
             report["streams"][name] = empty_stream(message)
         model = session.model if session.loaded else None
         engine = model.engine if model else None
-        report["device"]["memory_mb"] = round(model.memory_mb() if model else resident_mb(), 1)
+        report["device"]["memory_mb"] = round(memory_mb(model) if model else resident_mb(), 1)
         report["budget_ms"] = self._settings.budget_ms
         report["warmup_s"] = round(model.predictor.warmup_s, 3) if model else None
         report["ready_s"] = round(session.ready_s - session.began_s, 3) if session.ready_s else None

@@ -20,7 +20,7 @@ from typing import Any
 from app import build
 from app.config import Settings
 from app.http.server import HttpServer, most_connections, quiet_libraries
-from app.machine.memory import gpu_memory_share, memory_limit_mb
+from app.machine.memory import gpu_memory_share, memory_limit_mb, memory_mb
 from app.serve import serve_options as serving
 from app.serve.classifier import Classifier
 from app.serve.handler import ServiceLimits
@@ -31,6 +31,7 @@ from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
+from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 
 log = logging.getLogger("watchline.serve")
@@ -62,10 +63,10 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
     return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
-Make = Callable[[Settings, ServeOptions, PredictorEvents], build.Model]
+Make = Callable[[Settings, ServeOptions, PredictorEvents], Model]
 
 
-def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
+def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:
     """The pool of a service."""
     return build.make_pool(settings, options.workers, events, batching=options.batching)
 
@@ -171,7 +172,7 @@ class Server:
         if not isinstance(self._predictor.error, EngineLost):
             self.stop()
 
-    def _open(self, stack: ExitStack, model: build.Model) -> None:
+    def _open(self, stack: ExitStack, model: Model) -> None:
         """Tell the service of its predictor, which is warm."""
         service, predictor = self.service, model.predictor
         classifier = Classifier(predictor, self._options.capacity, build.cores())
@@ -188,7 +189,7 @@ class Server:
         if not service.exchange.idle.wait(DRAIN_S):
             log.warning("%d requests were not answered within %g s", service.exchange.in_flight, DRAIN_S)
 
-    def _facts(self, model: build.Model) -> dict[str, Any]:
+    def _facts(self, model: Model) -> dict[str, Any]:
         """What `/v1/model` says."""
         options, engine, limits = self._options, model.predictor.engine, self.service.exchange.limits
         (classes,) = engine.outputs[0].shape
@@ -221,11 +222,11 @@ def _wait(event: threading.Event) -> None:
         pass
 
 
-def memory_share(model: build.Model) -> float | None:
+def memory_share(model: Model) -> float | None:
     """How full the fullest device's memory is; where the device is the CPU, what of this machine's memory is ours."""
     devices = {worker.device for worker in model.predictor.workers()}
     shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
-    return max(shares, default=model.memory_mb() / memory_limit_mb() if model.engine.device == "cpu" else None)
+    return max(shares, default=memory_mb(model) / memory_limit_mb() if model.engine.device == "cpu" else None)
 
 
 def _say(error: BaseException, *, verbose: bool) -> None:

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from app import build
-from app.build import Load
+from app.build import load_of
 from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.choices import Kind
+from pipelines.predict.models.builder import Load
 from pipelines.stream_spec import StreamOptions, StreamSpec
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:
-    return Load.of([StreamPlan(StreamSpec(f"s{k}", kind, "x")) for k, kind in enumerate(kinds)], Settings(**settings))
+    return load_of([StreamPlan(StreamSpec(f"s{k}", kind, "x")) for k, kind in enumerate(kinds)], Settings(**settings))
 
 
 @pytest.mark.parametrize(

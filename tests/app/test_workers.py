@@ -17,7 +17,7 @@ from app import build
 from app.config import Settings
 from pipelines.cores import cores, quota, share
 from pipelines.errors import UsageError
-from pipelines.predict.models import autoselect
+from pipelines.predict.models import autoselect, builder
 from pipelines.predict.predictor import PredictorEvents
 from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Demo, environ, finished, read_lines, running, values, watchline
@@ -162,10 +162,10 @@ def test_c33_no_worker_outlives_the_run(place: Path, number: signal.Signals) -> 
 
 
 def test_c48_threads_are_shared_out_and_what_was_asked_for_wins(monkeypatch: pytest.MonkeyPatch, demo: Demo) -> None:
-    monkeypatch.setattr(build, "share", lambda workers: 8 // workers)
+    monkeypatch.setattr(builder, "share", lambda workers: 8 // workers)
 
     def threads(**settings: int) -> set[int]:
-        pool = build.make_pool(Settings(**settings), 3, PredictorEvents(), build.Load()).predictor
+        pool = build.make_pool(Settings(**settings), 3, PredictorEvents()).predictor
         made = [pool._supervisor._make(k, PredictorEvents())[0]._engine for k in range(3)]  # type: ignore[union-attr, attr-defined]
         return {engine._threads for engine in made}
 

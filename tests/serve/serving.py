@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from app import build
 from app.config import Settings
 from app.serve.serve import Make, Server, make_model
 from app.serve.serve_options import ServeOptions
 from pipelines.predict.engines.engine import Engine
+from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
@@ -161,7 +161,7 @@ def form(files: Mapping[str, bytes] | list[tuple[str, bytes]], boundary: str = "
 def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
     """A predictor in this process whose device waits at a gate; `engine` may be another one."""
 
-    def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> build.Model:
+    def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:
         device: Engine = LateEngine(gate) if engine is None else engine(gate)
         profile = Profile({1: Timing(1e-3, 1e-3)}, options.max_batch)
         batching = options.batching
@@ -171,6 +171,6 @@ def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
         how = PredictorOptions(profile=profile, scheduler=scheduler)
         task = ClassificationTask(names, settings.topk)
         predictor = AsyncBatchPredictor(device, ProbePreprocess(), task, how, events=events)
-        return build.Model(predictor, device, ProbePreprocess(), "held", None, names, "held", task)
+        return Model(predictor, device, ProbePreprocess(), task, "held", names, "held")
 
     return make

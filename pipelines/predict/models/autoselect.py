@@ -1,10 +1,10 @@
-"""`auto` measured: which device, engine and precision, and why. Decided at a model's first use, kept beside it."""
+"""`auto`: device, engine and precision by measurement, with the reason. Measured at a model's first use, kept in the store."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from pipelines.cores import cpu_name
 from pipelines.errors import UsageError
 from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.engines.openvino import OpenVinoEngine
-from pipelines.predict.engines.openvino_import import import_openvino
+from pipelines.predict.engines.kinds import KINDS, EngineKind, Place, Prepared, kind_of
 from pipelines.predict.models import catalog
 from pipelines.predict.models import convert as conversion
 from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
@@ -73,10 +72,12 @@ def _has_nvidia() -> bool:
 
 
 def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> tuple[str, str, str]:
-    """Engine and precision on the CPU for what was asked, and why in words.
+    """Engine and precision on the CPU, and the reason in words. wanted, precision: a name, or auto.
 
-    stills: there are pictures only. Nobody waits for one, so that `auto` takes the exact way: bf16 moves a probability by up
-    to 0.06 here and there, which is more than a picture's own path through a video does.
+    stills: all work is pictures. No caller waits for one, so that `auto` takes the exact way: bf16 moves a probability by up to
+    0.06 here and there, which is more than a picture's own path through a video does.
+
+    :raises UsageError: if the engine does not run the precision on this machine.
     """
     choice = facts.choice
     if precision == "int8":
@@ -86,12 +87,23 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
         reason = str(choice.get("engine_why", "it is the only one that reads this file"))
     else:
         name, reason = wanted, "asked for"
-    if precision == "bf16" and name == "openvino" and not _has_bf16():
-        raise UsageError("--precision bf16: this CPU has no bf16 arithmetic; use fp32 or auto")
+    kind = kind_of(name)
+    if precision not in ("auto", *kind.precisions):
+        raise UsageError(
+            f"--precision {precision}: the engine {name} has {', '.join(kind.precisions)}; use one of them or auto"
+        )
+    if precision != "auto" and (why := kind.missing(precision)) is not None:
+        raise UsageError(f"--precision {precision}: {why}; use fp32 or auto")
     if precision == "auto":
-        precision = str(choice.get("video_precision", "fp32")) if name == "openvino" and not stills else "fp32"
+        precision = str(choice.get("video_precision", "fp32")) if kind.faster and not stills else "fp32"
         reason += f"; {precision}: {'pictures are worth it' if stills else choice.get('video_precision_why', 'exact')}"
     return name, precision, f"{name} {precision} on the CPU ({reason})"
+
+
+def single_ms(facts: ModelFacts, precision: str) -> float | None:
+    """CPU milliseconds of a frame on one thread, of the nearest precision that was measured; None if none was."""
+    known: Mapping[str, float] = facts.choice.get("single_ms", {})
+    return known.get(precision, known.get("bf16", known.get("fp32")))
 
 
 def calibrated(stored: Stored, model: str) -> Calibrated:
@@ -117,27 +129,27 @@ def calibrating(model: str) -> str:
 
 
 def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictures | None = None) -> ModelFacts:
-    """Write the model for OpenVINO into `folder` and measure what `auto` will choose.
+    """Prepare the model for every kind of engine that runs it on the CPU, and measure which one `auto` takes.
 
-    Without pictures no precision can be judged: `auto` then takes OpenVINO in fp32.
+    folder: where the files are written. Without pictures no precision can be judged: `auto` then takes the first kind in fp32.
+
+    :raises UsageError: if a kind cannot run the network.
     """
-    path = folder / "model.xml"
     if name.kind == "onnx":
         model, spec, batch = conversion.from_onnx(name)
-        conversion.save(model, path)
+        conversion.save(model, folder / "model.xml")
         return ModelFacts(spec, _names_for(model), batch, {})
-    if pictures is None:
-        network = name.load()
-        conversion.save(conversion.from_network(network), path)
-        why = "no pictures were given to compare engines and precisions on"
-        choice = {"engine": "openvino", "engine_why": why, "video_precision": "fp32", "video_precision_why": why}
-        return ModelFacts(network.input, network.names, network.batch, choice)
+    kinds = [kind for kind in KINDS.values() if kind.runs_on("cpu") and kind.reads(name)]
     with ThreadPoolExecutor(1, "sample") as decoder:
         # While torch and timm are imported, which takes seconds.
-        sample = decoder.submit(pictures)
+        sample = decoder.submit(pictures) if pictures is not None else None
         network = name.load()
-        conversion.save(conversion.from_network(network), path)
-        choice = _compare(network, path, threads, sample.result())
+        for kind in kinds:
+            kind.prepare(network, folder)
+        if sample is None:
+            return ModelFacts(network.input, network.names, network.batch, _unmeasured(kinds[0]))
+        prepared = Prepared(name, folder, network.batch, network)
+        choice = _compare(kinds, prepared, threads, _pixels(network, sample.result()))
     return ModelFacts(network.input, network.names, network.batch, choice)
 
 
@@ -146,63 +158,63 @@ def _names_for(model: Any) -> tuple[str, ...] | None:
     return catalog.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
 
 
-def _compare(network: catalog.LoadedModel, path: Path, threads: int, sample: Sequence[Picture]) -> dict[str, Any]:
-    from pipelines.predict.engines.torch import HostDevice, TorchEngine
-
-    pixels = _pixels(network, sample)
-    batch = network.batch or BATCH
-    openvino = OpenVinoEngine(path, "fp32", threads, None, network.batch)
-    eager = TorchEngine(network, device=HostDevice(), precision="fp32", threads=threads)
-    ov_ms, exact = _measured(openvino, pixels, batch)
-    torch_ms, _ = _measured(eager, pixels[:batch], batch)
-    faster, slower = sorted((("openvino", ov_ms), ("torch", torch_ms)), key=lambda e: e[1])
-    return {
-        "engine": faster[0],
-        "single_ms": {p: _single_ms(path, p, pixels, network.batch) for p in ("fp32", "bf16") if p == "fp32" or _has_bf16()},
-        "engine_why": f"{faster[1]:.1f} ms a frame measured, {slower[0]} {slower[1]:.1f} ms",
-        **_compare_bf16(path, threads, network.batch, pixels, batch, ov_ms, exact),
-    }
+def _unmeasured(kind: EngineKind) -> dict[str, Any]:
+    why = "no pictures were given to compare engines and precisions on"
+    return {"engine": kind.name, "engine_why": why, "video_precision": "fp32", "video_precision_why": why}
 
 
-def _compare_bf16(
-    path: Path,
+def _compare(kinds: Sequence[EngineKind], prepared: Prepared, threads: int, pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    """The choice of `auto`: the fastest kind in fp32, and whether a faster precision passes the gate."""
+    batch = prepared.batch or BATCH
+    choice: dict[str, Any] = {}
+    took_ms: dict[str, float] = {}
+    for kind in kinds:
+        exact_engine = kind.engine(prepared, Place("cpu", "fp32", threads))
+        took_ms[kind.name], exact = _measured(exact_engine, pixels if kind.faster else pixels[:batch], batch)
+        if kind.side_by_side:
+            precisions = [p for p in ("fp32", kind.faster) if p and kind.missing(p) is None]
+            choice["single_ms"] = {p: _single_ms(kind, prepared, p, pixels) for p in precisions}
+        if kind.faster:
+            choice |= _compare_faster(kind, prepared, threads, pixels, took_ms[kind.name], exact)
+    order = sorted(took_ms, key=lambda name: took_ms[name])
+    others = ", ".join(f"{name} {took_ms[name]:.1f} ms" for name in order[1:])
+    why = f"{took_ms[order[0]]:.1f} ms a frame measured" + (f", {others}" if others else "")
+    return {"engine": order[0], "engine_why": why, **choice}
+
+
+def _compare_faster(
+    kind: EngineKind,
+    prepared: Prepared,
     threads: int,
-    only: int | None,
     pixels: npt.NDArray[np.uint8],
-    batch: int,
-    ms: float,
+    exact_ms: float,
     exact: npt.NDArray[np.float32],
 ) -> dict[str, str]:
-    if not _has_bf16():
-        return {"video_precision": "fp32", "video_precision_why": "this CPU has no bf16 arithmetic"}
-    bf16_ms, rounded = _measured(OpenVinoEngine(path, "bf16", threads, None, only), pixels, batch)
+    faster = kind.faster or "fp32"
+    missing = kind.missing(faster)
+    if missing is not None:
+        return {"video_precision": "fp32", "video_precision_why": missing}
+    made = kind.engine(prepared, Place("cpu", faster, threads))
+    faster_ms, rounded = _measured(made, pixels, prepared.batch or BATCH)
     like: ClassAgreement = agreement(exact, rounded)
-    figures = f"{bf16_ms:.1f} ms a frame in bf16, {ms:.1f} in fp32; on the sample bf16 {like}"
-    return {"video_precision": "bf16" if bf16_ms < ms and like.passed else "fp32", "video_precision_why": figures}
+    figures = f"{faster_ms:.1f} ms a frame in {faster}, {exact_ms:.1f} in fp32; on the sample {faster} {like}"
+    taken = faster if faster_ms < exact_ms and like.passed else "fp32"
+    return {"video_precision": taken, "video_precision_why": figures}
 
 
-def _single_ms(path: Path, precision: str, pixels: npt.NDArray[np.uint8], only: int | None) -> float:
-    """CPU milliseconds of a frame on one thread: what decides how many batches may run side by side (see `build.places`)."""
-    engine, b = OpenVinoEngine(path, precision, 1, None, only), only or 1
-    (slot,) = engine.open(b, 1)
+def _single_ms(kind: EngineKind, prepared: Prepared, precision: str, pixels: npt.NDArray[np.uint8]) -> float:
+    """CPU milliseconds of a frame on one thread: it decides how many batches may run side by side (see `builder.places`)."""
+    made, b = kind.engine(prepared, Place("cpu", precision, 1)), prepared.batch or 1
+    (slot,) = made.open(b, 1)
     slot.input[:b] = pixels[:b]
     spent_s = []
     for _ in range(4):
         began = time.process_time()
-        engine.start(slot, b)
-        engine.wait(slot, b)
+        made.start(slot, b)
+        made.wait(slot, b)
         spent_s.append(time.process_time() - began)
-    engine.close()
+    made.close()
     return 1e3 * min(spent_s) / b
-
-
-def _has_bf16() -> bool:
-    return "BF16" in _capabilities()
-
-
-def _capabilities() -> list[str]:
-    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return capabilities
 
 
 def _measured(e: Engine, pixels: npt.NDArray[np.uint8], batch: int) -> tuple[float, npt.NDArray[np.float32]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.build import places
 from pipelines.predict.models.autoselect import convert, engine
+from pipelines.predict.models.builder import places
 from pipelines.predict.models.catalog import LoadedModel, ModelName
 from pipelines.predict.models.store import ModelFacts
 from pipelines.predict.preprocess import InputSpec

@@ -631,7 +631,7 @@ import os, signal
 from app import build
 from app.config import Settings
 from pipelines.predict.predictor import PredictorEvents
-pool = build.make_pool(Settings(model="probe"), 2, PredictorEvents(), build.Load()).predictor
+pool = build.make_pool(Settings(model="probe"), 2, PredictorEvents()).predictor
 pool.__enter__()
 pids = [w.pid for w in pool.workers()]
 if {stopped}:
