@@ -10,8 +10,8 @@ from typing import Any
 
 from pipelines.frame import Answer
 from pipelines.render.brush import Brush
+from pipelines.render.canvas import Rect
 from pipelines.render.label_panel import draw_classification
-from pipelines.render.layout import Rect
 from pipelines.render.place import Place
 from pipelines.render.tag import draw_text
 from pipelines.tasks.classification import Classification
@@ -31,4 +31,5 @@ def _draw_as_text(brush: Brush, answer: Answer, place: Place) -> Rect | None:
 
 def drawer_of(answer: Answer) -> Drawer:
     """The drawer of the answer's class or of its nearest base class that has one; else the one that writes text."""
-    return next((DRAWERS[kind] for kind in type(answer).__mro__ if kind in DRAWERS), _draw_as_text)
+    own = DRAWERS.get(type(answer))
+    return own or next((DRAWERS[base] for base in type(answer).__mro__ if base in DRAWERS), _draw_as_text)

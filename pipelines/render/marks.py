@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,8 +21,12 @@ class _Corner:
     rims: tuple[Rect, Rect]
 
 
-def rect_of(box: Box, width: int, height: int) -> Rect:
-    """The luma samples of a box of finite numbers, cut to the picture; its size is negative if the edges are swapped."""
+@lru_cache(maxsize=64)
+def rect_of(box: Box, width: int, height: int) -> Rect | None:
+    """The luma samples of a box, cut to the picture; its size is negative if the edges are swapped. None: the box has a number
+    that is not finite."""
+    if not all(map(math.isfinite, box)):
+        return None
     left, right = (round(min(max(f, 0.0), 1.0) * width) for f in (box[0], box[2]))
     top, bottom = (round(min(max(f, 0.0), 1.0) * height) for f in (box[1], box[3]))
     return Rect(left, top, right - left, bottom - top)
@@ -42,10 +47,9 @@ def _corners(layout: MarkLayout, region: Rect) -> tuple[_Corner, ...]:
     return tuple(corners)
 
 
-def draw_corners(brush: Brush, layout: MarkLayout, region: Rect, taken: Iterable[Rect]) -> None:
+def draw_corners(brush: Brush, layout: MarkLayout, region: Rect, taken: Sequence[Rect]) -> None:
     """Draw light angles with a dark rim, which are visible on any ground. An angle that meets a taken rectangle is left
     out."""
-    taken = tuple(taken)
     for corner in _corners(layout, region):
         if any(rim.meets(rect) for rim in corner.rims for rect in taken):
             continue

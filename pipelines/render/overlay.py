@@ -85,7 +85,7 @@ class Overlay:
                 draw_outline(brush, marks, region)
         taken: list[Rect] = []
         if self._style.panel and WHOLE in prediction.answers:
-            self._answer(brush, prediction, Place(width, height, WHOLE, Rect(0, 0, width, height)), taken)
+            self._answer(brush, prediction, _whole(width, height), taken)
         if self._style.header and (header := draw_header(brush, (width, height), frame.stream, self._facts(frame))):
             taken.append(header)
         if marks and whole:
@@ -111,12 +111,18 @@ class Overlay:
         return [*media, f"#{frame.index}"]
 
 
+@lru_cache(maxsize=64)
+def _whole(width: int, height: int) -> Place:
+    """The place of the whole frame's answer."""
+    return Place(width, height, WHOLE, Rect(0, 0, width, height))
+
+
 def _regions(prediction: Prediction, boxes: Mapping[str, Box], width: int, height: int) -> dict[str, Rect]:
     """The rectangles of the regions in the order of the answers; the whole frame only if it has a box of finite numbers."""
     found = {name: Rect(0, 0, width, height) for name in prediction.answers if name != WHOLE}
     for name, box in boxes.items():
-        if (name in found or name == WHOLE) and all(map(math.isfinite, box)):
-            found[name] = rect_of(box, width, height)
+        if (name in found or name == WHOLE) and (rect := rect_of(box, width, height)):
+            found[name] = rect
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.frame import WHOLE
-from pipelines.render.layout import Rect
+from pipelines.render.canvas import Rect
 
 
 @dataclass(frozen=True, slots=True)

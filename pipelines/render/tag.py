@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pipelines.render.brush import Brush, surface
-from pipelines.render.layout import Rect, TagLayout, tag_layout
+from pipelines.render.canvas import Rect
+from pipelines.render.layout import TagLayout, tag_layout
 from pipelines.render.place import Place
 from pipelines.render.text import ascent
 
