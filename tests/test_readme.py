@@ -188,7 +188,7 @@ def test_links_and_pictures_are_there() -> None:
     ]
     assert missing == []
     assert "docs/window.png" in PAGES[ROOT / "README.md"]
-    assert (ROOT / "samples/annotated.jpg").stat().st_size < 150_000
+    assert (ROOT / "docs/frame.jpg").stat().st_size < 150_000
 
 
 def test_the_first_page_is_short_and_leads_to_all_others() -> None:
