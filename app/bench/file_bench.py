@@ -17,6 +17,7 @@ from app.config import Settings
 from app.run.job import Job
 from app.streams import plan
 from app.terminal.stdio import Results
+from pipelines.cores import cores
 from pipelines.errors import UsageError
 from pipelines.predict.models.builder import Load, largest_batch
 from pipelines.predict.predictor import PredictorEvents
@@ -43,7 +44,7 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     report = job.report()
     shown = sum(s["shown"] for s in report["streams"].values())
     costs = _parts(settings, Path(streams[0].spec.address))
-    limit_fps = 1e3 * build.cores() / sum(costs.values())
+    limit_fps = 1e3 * cores() / sum(costs.values())
     fps = report["throughput_fps"] or 0.0
     result = report | {
         "run_fps": round(shown / wall_s, 1),

@@ -24,6 +24,7 @@ from app.machine.machine import machine
 from app.run.run import SWITCH_S
 from app.streams import StreamPlan, plan
 from app.terminal.stdio import Results
+from pipelines.cores import cores
 from pipelines.errors import UsageError
 from pipelines.frame import STAGES, Capture
 from pipelines.predict.models.builder import Load, largest_batch
@@ -98,7 +99,7 @@ class StreamLimits:
         rate = captures[0].info.rate if captures else None
         self.period_s = float(1 / (rate or 25))
         self.profile_ms = {b: 1e3 * cost.seconds for b, cost in costs.items()}
-        self.cores = build.cores()
+        self.cores = cores()
         shape = stages.profile(costs, engine, most)
         self.in_step = ideal.in_step(shape, self.period_s, budget_s, parallel)
         self.ideal = ideal.Ideal(

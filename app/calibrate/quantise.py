@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import Stopped, UsageError
+from pipelines.process import end_with_parent
 
 POLL_S = 0.05
-PR_SET_PDEATHSIG = 1
 
 
 def quantise(model: Path, frames: npt.NDArray[np.uint8], batch: int | None, out: Path, keep_on: Callable[[], bool]) -> None:
@@ -62,18 +60,11 @@ def _environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
 
 
-def _die_with(parent: int) -> None:
-    """Nothing goes on when the process that wants it is gone, however it went."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
-
-
 def main(argv: Sequence[str]) -> int:
     """The process: its parent's id, the model, the frames, the batch, where to write."""
     parent, model, frames, batch, out = argv
-    _die_with(int(parent))
+    if not end_with_parent(int(parent)):
+        return 1
     from pipelines.predict.models import convert, int8
 
     try:

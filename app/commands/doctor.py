@@ -18,7 +18,7 @@ from app.machine.machine import gpu_name, version
 from app.machine.threads import pools
 from app.streams import StreamPlan, plan
 from app.terminal.stdio import Results
-from pipelines.cores import cpu_name, quota
+from pipelines.cores import cores, cpu_name, quota
 from pipelines.errors import WatchlineError, reason
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.redact import redact_url
@@ -74,7 +74,7 @@ def _cpu() -> str:
     found = [f for f in FEATURES if f in flags]
     limit = quota()
     by = "" if limit is None else f" (this container may use {limit:.4g})"
-    return f"{cpu_name()}, {build.cores()} cores may be used{by}; {', '.join(found) or 'no vector features known'}"
+    return f"{cpu_name()}, {cores()} cores may be used{by}; {', '.join(found) or 'no vector features known'}"
 
 
 def _gpu() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import cv2
 
-from pipelines.cores import share
+from pipelines.cores import cores, share
 
 ROWS = "each waits for rows of the picture before"
 OPENCV = 1
@@ -38,7 +38,7 @@ def pools() -> list[ThreadCount]:
     from app import build
     from pipelines.stream_spec import StreamOptions
 
-    n = build.cores()
+    n = cores()
     return [
         ThreadCount("openvino", n, f"{MODEL}; --threads wins; with --workers 2, {share(2)} each"),
         ThreadCount("torch", n, "the same, where it runs on the CPU; one thread calls it, so that it builds one team"),

@@ -29,6 +29,7 @@ from app.serve.service import Service
 from app.terminal.exit_codes import DONE, FAILED
 from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
+from pipelines.cores import cores
 from pipelines.crew import Crew
 from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
 from pipelines.predict.models.builder import Model
@@ -175,7 +176,7 @@ class Server:
     def _open(self, stack: ExitStack, model: Model) -> None:
         """Tell the service of its predictor, which is warm."""
         service, predictor = self.service, model.predictor
-        classifier = Classifier(predictor, self._options.capacity, build.cores())
+        classifier = Classifier(predictor, self._options.capacity, cores())
         service.exchange.classifier = stack.enter_context(classifier)
         service.model = self._facts(model)
         service.memory = lambda: memory_share(model)

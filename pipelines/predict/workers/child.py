@@ -7,7 +7,6 @@ batches in flight are still answered.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -19,8 +18,7 @@ from typing import Any
 from pipelines.channel import Channel
 from pipelines.predict.engines.engine import Engine, checked
 from pipelines.predict.workers import shared_slots
-
-PR_SET_PDEATHSIG = 1
+from pipelines.process import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,7 @@ def main(pipe: int, memory: int, parent: int) -> None:
     """Run the process. pipe, memory: descriptors. parent: the process id of the predictor's process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # A stopped worker, or one inside a library call, does not see the end of a pipe.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not end_with_parent(parent):
         return
     with Connection(pipe) as ours:
         try:
