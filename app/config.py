@@ -18,6 +18,7 @@ from pipelines.predict.models.names import PROBE
 log = logging.getLogger("watchline.config")
 
 MAX_BATCH = 128
+MAX_WORKERS = 64
 
 BENCHES = ("bench files", "bench streams", "bench concurrency")
 MODELS = ("run", "demo", *BENCHES, "serve", "classify")
@@ -97,7 +98,7 @@ class Settings:
         None, "files of a folder or glob worked on at once", ("run",), PACE, metavar="N", shown="the cores", above=0
     )
     workers: int | None = option(
-        None, "run the model in N processes", ("run",), PACE, metavar="N", shown="in this one", above=0, most=64
+        None, "run the model in N processes", ("run",), PACE, metavar="N", shown="in this one", above=0, most=MAX_WORKERS
     )
     max_streams: int | None = option(
         None,

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.config import MAX_BATCH
+from app.config import MAX_BATCH, MAX_WORKERS
 from app.options import check as check_options
 from app.options import option
 from pipelines.choices import Batching
@@ -31,7 +31,14 @@ class ServeOptions:
     token_env: str | None = option(None, "the variable that holds the token requests must show", SERVE, WHERE, metavar="NAME")
     no_auth: bool = option(False, "other machines may ask without a token", SERVE, WHERE)
     workers: int = option(
-        1, "worker processes", SERVE, HOW, metavar="N", shown="one for two cores, up to 4; 1 on a GPU", least=1, most=64
+        1,
+        "worker processes",
+        SERVE,
+        HOW,
+        metavar="N",
+        shown="one for two cores, up to 4; 1 on a GPU",
+        least=1,
+        most=MAX_WORKERS,
     )
     batching: Batching = option("dynamic", "by deadlines, or full batches", SERVE, HOW)
     max_batch: int = option(16, "largest batch", SERVE, HOW, metavar="N", least=1, most=MAX_BATCH)

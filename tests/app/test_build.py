@@ -1,4 +1,4 @@
-"""What a predictor is made for, by the streams that it will serve."""
+"""The load of a predictor follows from the streams that it will serve."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_only_files_alone_may_take_their_time() -> None:
 def test_cores_are_shared_by_encoders_unless_frames_come_slowly(
     at_once: int, settings: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each thread more than one holds a frame back: of a frame a second, whatever the source's rate, that would be seconds."""
+    """Each thread more than one holds a frame back: at one frame a second that would be seconds."""
     monkeypatch.setattr(build, "cores", lambda: 8)
     assert build.encoders(at_once, StreamOptions(**settings)) == threads

@@ -1,4 +1,4 @@
-"""The command line from end to end: every frame once, in order, with its own answer; what comes out where."""
+"""The command line from end to end: every frame once, in order, with its own answer; the outputs and their places."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestEveryFrameItsOwnAnswer:
         assert done.code == 0, done.err
         drawn = list(lumas(place / "out.mp4"))
         assert len(drawn) == len(done.lines) == 100
-        # A constant panel moves the mean; what is left must rise with the frame number.
+        # A constant panel moves the mean; the rest must rise with the frame number.
         assert all(b > a for a, b in itertools.pairwise(drawn))
         assert [number_of(v) for v in lumas(place / "num.mp4")] == list(range(100))
 

@@ -1,4 +1,4 @@
-"""Settings: defaults, the YAML file, the flags, and what a wrong one is answered."""
+"""Settings: defaults, the YAML file, the flags, and the messages about wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked for, taken apart: sources to streams, streams to names, names to outputs."""
+"""The plan of a run: sources to streams, streams to names, names to outputs."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class TestRefused:
         ],
     )
     def test_an_address_that_was_mistyped(self, place: Path, text: str, meant: str) -> None:
-        """Says what to write; a list line too."""
+        """The message names the right form, also for a line of a list."""
         message = refused(text.format(SECRET))
         assert f"write '{meant}'" in message
         assert SECRET not in message

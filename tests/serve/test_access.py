@@ -1,4 +1,4 @@
-"""Who may ask, and what the command refuses to start with."""
+"""Tokens and addresses of the service, and options that the command refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`watchline serve` as a process: its signals, its end, what it leaves behind, and that it talks to nobody else."""
+"""`watchline serve` as a process: its signals, its end, no leftovers, and no connections to other hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_stop_answers_what_is_in_flight_and_takes_nothing_new(number: signal.S
         threads = [threading.Thread(target=lambda k=k: answers.append(post(process.url, grey(k)).label)) for k in (1, 2)]
         threads[0].start()
         until(lambda: metric(process.url, "watchline_held_bytes") > 0 and metric(process.url, "watchline_queue_depth") == 0)
-        threads[1].start()  # while the first one is computed: what waits from now on is the second
+        threads[1].start()  # while the first one is computed: from now on the second one waits
         until(lambda: metric(process.url, "watchline_queue_depth") == 1)
         process.popen.send_signal(number)
         process.until("stopping")
@@ -49,7 +49,7 @@ def test_a_stop_answers_what_is_in_flight_and_takes_nothing_new(number: signal.S
 
 
 def until(true: Callable[[], bool], limit_s: float = 10.0) -> None:
-    """Wait for what another process does."""
+    """Wait until a condition that another process fulfils is true."""
     end_s = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < end_s, "it did not come about"
@@ -141,7 +141,7 @@ def test_the_default_model_is_ready_with_two_workers() -> None:
 
 
 def test_it_talks_to_nobody_whatever_the_environment_asks_for() -> None:
-    """FastAPI would send what it sees to the collector that these variables name."""
+    """FastAPI would send requests it sees to the collector in these variables."""
     env = environ(
         FASTAPI_OTEL_AUTO_CONFIGURE="true",
         OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318",

@@ -1,4 +1,4 @@
-"""Which challenge is answered, and how: the RFCs' own examples, and what cameras make of them."""
+"""The answers to challenges: the RFCs' own examples, and variants from cameras."""
 
 from __future__ import annotations
 
