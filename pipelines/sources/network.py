@@ -14,7 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.media.packets import demuxed
 from pipelines.redact import redact_url
-from pipelines.sources.address import SCHEMES, with_credentials
+from pipelines.sources.address import SCHEMES
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.files.file import timeline
 from pipelines.sources.opening import Timeouts, opened
@@ -43,7 +43,7 @@ def has_end(url: str, limits: Timeouts, stop: threading.Event, login: Credential
 
     :raises SourceError: if it cannot be opened. That is the first try of a live source (`Unopened`), and no second one.
     """
-    with opened(with_credentials(url, login), stop=stop, limits=limits, options=REMOTE) as (container, _):
+    with opened(url, stop=stop, limits=limits, options=REMOTE, credentials=login) as (container, _):
         if "hls" in container.format.name:
             return container.duration is not None
         return container.size > 0
@@ -85,8 +85,8 @@ class NetworkSource:
         if self.live:
             # Enough of a stream to see its size, no more: what is read while probing is old when it is decoded.
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
-        address = with_credentials(self._url, self._login)
-        with opened(address, stop=stop, limits=self._limits, options=options) as (container, stream):
+        found = opened(self._url, stop=stop, limits=self._limits, options=options, credentials=self._login)
+        with found as (container, stream):
             info = stream_info(stream)
             packets = demuxed(container) if self.live else demuxed(container, stream)
             yield from decoded(

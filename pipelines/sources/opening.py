@@ -15,12 +15,13 @@ import av.error
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
+from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
 from pipelines.media import decoder_limits
 from pipelines.media.interrupt import interruptible
 from pipelines.media.tracks import watched_video
 from pipelines.redact import redact_url
-from pipelines.sources.address import SCHEMES, about
+from pipelines.sources.address import SCHEMES, about, with_credentials
 from pipelines.sources.resolver import addresses
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
@@ -58,6 +59,7 @@ def opened(
     options: Mapping[str, str] | None = None,
     format: str | None = None,
     file: Any = None,
+    credentials: Credentials | None = None,
     most_pixels: int = decoder_limits.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open `address` (or the binary `file` that stands for it) and the video stream that is watched; close both in this thread.
@@ -73,7 +75,7 @@ def opened(
                 # FFmpeg does not say so when it is the host's name that nobody knows.
                 addresses(urlsplit(address).hostname, None)
             container = av.open(
-                file if file is not None else address,
+                file if file is not None else with_credentials(address, credentials),
                 format=format,
                 options={**decoder_limits.pixels(most_pixels), **(options or {})},
                 timeout=(limits.open_s, limits.read_s),

@@ -19,7 +19,6 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture
 from pipelines.media.packets import demuxed
 from pipelines.redact import redact_url
-from pipelines.sources.address import with_credentials
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.media_time import Timeline
 from pipelines.sources.opening import opened
@@ -60,11 +59,11 @@ class FfmpegRtsp:
         # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a
         # client that leaves one of its tracks out.
         _listen_for_losses()
-        address = with_credentials(self._url, self._options.credentials)
+        credentials = self._options.credentials
         with (
             av.logging.Capture(local=True) as lines,
             _certificate_explained(redact_url(self._url), lines),
-            opened(address, stop=stop, limits=limits, options=options) as (container, stream),
+            opened(self._url, stop=stop, limits=limits, options=options, credentials=credentials) as (container, stream),
         ):
             info = stream_info(stream)
 
