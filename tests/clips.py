@@ -1,4 +1,4 @@
-"""Test clips, made with PyAV: uniform grey frames whose luma says which frame it is.
+"""Test clips, made with PyAV: uniform grey frames with the frame's number as luma.
 
 The luma of frame N is exactly `level(N)`, as code value (limited range, nothing expanded): 16 + 2N with the usual step.
 It survives encoder and decoder, so that the mean of a decoded luma plane shows loss, repetition and order.
@@ -163,5 +163,5 @@ class _Tone:
             self._done += 1024
 
     def end(self) -> None:
-        """Write what the encoder still holds."""
+        """Write the frames that the encoder still holds."""
         self._container.mux(self._stream.encode(None))

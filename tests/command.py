@@ -1,4 +1,4 @@
-"""The command `watchline`, in this process (quick) or in one of its own (signals, windows, what it leaves behind)."""
+"""The command `watchline`, in this process (quick) or in one of its own (signals, windows, files that it leaves behind)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def errors(self) -> list[str]:
-        """What was said on standard error, but for what a good run says too."""
+        """Lines of standard error, without those of a good run."""
         usual = ("model ", "ready after ", "latency p50 ", "annotated video: ", "JSON lines: ", "report: ")
         return [k for k in self.err.splitlines() if not k.startswith(usual) and " frames shown from " not in k]
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What `watchline demo` said, and the folder in which it ran."""
+    """The output of `watchline demo`, and the folder in which it ran."""
 
     folder: Path
     done: Done

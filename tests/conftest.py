@@ -1,4 +1,4 @@
-"""What every test gets: a check that it leaves no thread and no process behind; and what is made once for many."""
+"""A check in every test that it leaves no thread and no process behind, and fixtures that many tests share."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Converted models of this session's own: what an older version of the code has kept proves nothing."""
+    """Models are converted anew in each session: forms that an older version of the code has kept prove nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WATCHLINE_CACHE", str(tmp_path_factory.mktemp("models")))
         yield
@@ -72,7 +72,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def first_use(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
-    """The first run with the default model on a machine, watched. Whoever asks for this finds the model converted."""
+    """The first run of the default model on a machine, with its network traffic. Later runs find the model converted."""
     folder = tmp_path_factory.mktemp("first")
     clip = numbered(folder / "clip.mp4", frames=8)
     command = [str(WATCHLINE), "run", str(clip), "--jsonl", "-"]
@@ -90,7 +90,7 @@ def demo(first_use: Traffic, tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 @pytest.fixture(scope="session")
 def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
-    """An environment with a display, whose frame buffer is the file XVFB_SCREEN."""
+    """An environment with a display. XVFB_SCREEN is the file of its frame buffer."""
     need("Xvfb", "xdotool")
     folder = tmp_path_factory.mktemp("xvfb")
     server, name = start_xvfb(folder, "-noreset")

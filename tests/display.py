@@ -10,7 +10,7 @@ Environ = dict[str, str]
 
 
 def without_display(**more: str) -> Environ:
-    """This process's environment with no display but what is given."""
+    """This process's environment without its display, and with the given variables."""
     hidden = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "QT_QPA_PLATFORM")
     return {k: v for k, v in os.environ.items() if k not in hidden} | more
 

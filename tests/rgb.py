@@ -19,7 +19,7 @@ Rgb = npt.NDArray[np.uint8]
 """(height, width, 3)"""
 WIDTH, HEIGHT = 160, 96
 SMOOTH = f"gradients=s={WIDTH}x{HEIGHT}:d=0.2:c0=red:c1=blue:c2=green:c3=white:n=4:seed=7:x0=10:y0=5:x1=150:y1=90"
-"""A film for ffmpeg's lavfi: colours without edges. Chroma that is halved and doubled again stays what it was."""
+"""A film for ffmpeg's lavfi: colours without edges. Chroma that is halved and doubled again stays the same."""
 
 
 def rgb(picture: Picture) -> Rgb:

@@ -1,7 +1,7 @@
-"""Which network addresses a process tells the kernel, whatever library it is that does.
+"""The network addresses that a process, with all its libraries, hands to the kernel.
 
 The process runs under a seccomp filter that holds each system call of SYSCALLS, in every thread and child process, until
-this side has looked at its address: Python's audit hooks would miss what C libraries do, and a network namespace would
+this side has looked at its address: Python's audit hooks would miss calls of C libraries, and a network namespace would
 only show that nothing was reached. Needs no rights. (The file is its own launcher: it installs the filter and becomes the
 command.)
 """
@@ -40,7 +40,7 @@ NOTE = struct.Struct("QIIiIQ6Q")
 
 @dataclass(slots=True)
 class Traffic:
-    """What a process did: exit code and output, the internet sockets it made, and the (host, port) pairs it named."""
+    """Traffic of a process: exit code and output, the internet sockets it made, and the (host, port) pairs it named."""
 
     code: int = 0
     out: str = ""
@@ -125,7 +125,7 @@ def _record(name: str, pid: int, args: Sequence[int], seen: Traffic) -> None:
 
 
 def _filter(control: int) -> bytes:
-    """Hold every call of SYSCALLS but what is sent on `control`, over which the listener goes to the other side."""
+    """Hold every call of SYSCALLS except those on `control`, over which the listener goes to the other side."""
     machine = platform.machine()
     held = SYSCALLS[machine]
     code = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, ARCH[machine]), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, 0)]

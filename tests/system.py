@@ -1,4 +1,4 @@
-"""What a test needs of the system around it."""
+"""Parts of the system that a test needs: a skip with its reason, or a failure, if one is missing."""
 
 from __future__ import annotations
 

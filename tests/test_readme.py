@@ -110,7 +110,7 @@ def test_command(place: Path, command: str, camera: RtspServer, display: str) ->
 
 
 def check_outputs(place: Path, words: list[str], done: Done) -> None:
-    """What was asked for is there."""
+    """The outputs of a command exist and have content."""
     for flag, value in itertools.pairwise(words):
         if flag == "--jsonl":
             lines = done.lines if value == "-" else read_lines(place / value)
@@ -127,7 +127,7 @@ def check_outputs(place: Path, words: list[str], done: Done) -> None:
 
 
 def test_every_command_is_of_a_kind_that_is_tested() -> None:
-    """make's are only looked up: `make demo` and `make test` are what .ci/run and test_demo.py do."""
+    """Targets of make are only looked up: .ci/run and test_demo.py run `make test` and the demo."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in COMMANDS:
         kind, *words = shlex.split(command)
