@@ -44,13 +44,13 @@ class Calibration:
     def __init__(self, settings: Settings, stop: threading.Event, *, force: bool = False) -> None:
         self.store = ModelStore(build.cache_folder())
         self.errors: list[str] = []
-        """What became of sources that gave no pictures, or not all."""
+        """One message for each source that gave no pictures, or not all of them."""
         self._settings = settings
         self._stop = stop
         self._force = force
 
     def found(self) -> Calibrated | None:
-        """What has been kept for this model on this machine."""
+        """The int8 form kept for this model on this machine; None if there is none."""
         stored = self.store.find(catalog.find(self._settings.model).identity)
         return stored.calibrated(cpu_name()) if stored is not None else None
 

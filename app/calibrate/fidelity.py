@@ -18,7 +18,7 @@ from pipelines.predict.models.record import percent
 from pipelines.tasks.classification import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, agreement
 
 SIZES = (1, 8, 16)
-"""Batches whose time is measured."""
+"""Sizes of the measured batches."""
 MEASURE_S = 0.6
 """Time that is spent on measuring one size, both models in turn."""
 

@@ -47,7 +47,7 @@ class Split:
 
 
 class EvenSample:
-    """Evenly spaced pictures of a stream whose length nobody knows: every k-th, and k doubles when there are too many."""
+    """Evenly spaced pictures of a stream of unknown length: every k-th, and k doubles when there are too many."""
 
     def __init__(self, preprocess: Preprocess, most: int) -> None:
         self._preprocess = preprocess
@@ -97,12 +97,12 @@ class Reading:
     """Reads the sources one after the other, for so long."""
 
     def __init__(self, settings: Settings, preprocess: Preprocess, stop: threading.Event) -> None:
-        # Neither paced nor for ever: what is wanted is its pictures.
+        # Neither paced nor looped: only the pictures are needed.
         self._settings = replace(settings, realtime=False, loop=False)
         self._preprocess = preprocess
         self._stop = stop
         self.errors: list[str] = []
-        """What became of sources that gave no pictures, or not all."""
+        """One message for each source that gave no pictures, or not all of them."""
 
     def frames(self, streams: Sequence[StreamPlan]) -> Split:
         """:raises Stopped: if it was to end."""
@@ -142,7 +142,7 @@ def _read_once(spec: StreamSpec) -> StreamSpec:
 
 
 class _Trouble(Unheard):
-    """What a source said last of why it does not give all that it should."""
+    """The last message of a source that gives no pictures, or not all of them."""
 
     def __init__(self) -> None:
         self.last: str | None = None
