@@ -415,7 +415,13 @@ def _say_until(process: subprocess.Popen[str], word: str | None) -> str:
 def lines_of(stdout: IO[str] | None, count: int) -> list[str]:
     """Wait for so many lines: each is a frame that was shown."""
     assert stdout is not None
-    return [stdout.readline() for _ in range(count)]
+    # Byte by byte: `communicate` loses the lines that a buffered reader holds.
+    read = b""
+    while read.count(b"\n") < count:
+        byte = os.read(stdout.fileno(), 1)
+        assert byte, "the command ended before"
+        read += byte
+    return read.decode().splitlines(keepends=True)
 
 
 class TestSignals:
