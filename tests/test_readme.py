@@ -136,7 +136,6 @@ def test_every_command_is_of_a_kind_that_is_tested() -> None:
     assert {"demo", "test", "check", "venv", "system", "clean"} <= targets
 
 
-@pytest.mark.xfail(reason="a session takes no model's name yet", strict=False)
 @pytest.mark.usefixtures("first_use")
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python(place: Path, code: str, camera: RtspServer) -> None:
