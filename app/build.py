@@ -10,12 +10,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from app.bench.player import Player
 from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.choices import Batching
 from pipelines.cores import cores
-from pipelines.errors import UsageError
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
 from pipelines.predict.models.builder import REQUESTS, Load, Model, ModelOptions, build_predictor
@@ -26,11 +24,9 @@ from pipelines.render.style import OverlayStyle
 from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
-from pipelines.sources import build
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.source import Source, Unheard
-from pipelines.sources.synthetic import Synthetic, SyntheticSource
-from pipelines.stream_spec import StreamOptions, StreamSpec
+from pipelines.sources.source import Unheard
+from pipelines.sources.stream_spec import StreamOptions
 from pipelines.tasks.task import Task
 from samples import FOLDER
 
@@ -58,21 +54,6 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def decoders(at_once: int) -> int:
     """Decoder threads of each of `at_once` files: together half of the cores, at least one each."""
     return max(1, cores() // 2 // max(at_once, 1))
-
-
-def make_camera(spec: StreamSpec, stop: threading.Event, start_s: float) -> Source:
-    """A live source for any stream: a file is played as a camera sends it. start_s: time of its first frame
-    (monotonic), unless it is a camera.
-
-    :raises UsageError: if the source cannot be opened several times.
-    """
-    if spec.kind == "file":
-        return Player(Path(spec.address), start_s=start_s)
-    if spec.kind == "synthetic":
-        return SyntheticSource(Synthetic.parse(spec.address), start_s=start_s)
-    if spec.kind == "rtsp":
-        return build.make_source(spec, stop)
-    raise UsageError(f"{spec.name!r} cannot be read many times at once; give a clip, rtsp:// or synthetic:WxH@FPS")
 
 
 # Predictor.

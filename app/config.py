@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from app.options import check, check_value, declared, option
+from app.options import declared, option
 from pipelines.choices import Fit, RtspClientKind, RtspTransport
 from pipelines.credentials import Credentials
-from pipelines.errors import UsageError
-from pipelines.predict.models.names import PROBE
 
 log = logging.getLogger("watchline.config")
 
@@ -173,49 +169,3 @@ class Settings:
 def per_stream() -> list[str]:
     """Names of the options of which a stream may have its own value."""
     return [name for name, found in declared(Settings).items() if found.option.per_stream]
-
-
-def settings(
-    flags: Mapping[str, Any], config: str | None, environ: Mapping[str, str] = os.environ, *, sourceless: bool = False
-) -> Settings:
-    """Put the settings together. flags: the given ones. sourceless: for a command without sources.
-
-    :raises UsageError: if the file or a value is wrong; with the given and the allowed values.
-    """
-    check_value(declared(Settings)["config"], config)
-    values = _read(Path(config), environ) if config is not None else {}
-    if flags.get("sources"):
-        left_out = values.pop("streams", None) or values.get("sources")
-        if left_out:
-            log.info("%d sources of %r are left out: those of the command line replace them", len(left_out), config)
-    values.update(flags)
-    result = Settings(**values, config=config)
-    check(result)
-    _check_together(result)
-    if not sourceless and not result.sources and not result.streams:
-        raise UsageError("no source was given; name a file, folder, camera address or device, or a --config with streams")
-    return result
-
-
-def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    from app.config_file import read
-
-    return read(path, environ)
-
-
-def _check_together(s: Settings) -> None:
-    """The rules about several options."""
-    if s.model != PROBE and (s.probe_ms_per_batch or s.probe_ms_per_frame):
-        raise UsageError(f"--probe-ms-per-batch and --probe-ms-per-frame are for --model probe only, not for {s.model!r}")
-    if s.verbose and s.quiet:
-        raise UsageError("--verbose and --quiet exclude each other; leave one out")
-    if s.precision == "int8":
-        _check_int8(s)
-
-
-def _check_int8(s: Settings) -> None:
-    if s.model == PROBE:
-        raise UsageError("--precision int8 is for networks; --model probe computes nothing that could be rounded")
-    if s.engine == "torch" or s.device.startswith("cuda"):
-        given = "--engine torch" if s.engine == "torch" else f"--device {s.device}"
-        raise UsageError(f"--precision int8 runs in OpenVINO on the CPU; leave out {given}, or take bf16 or fp32")

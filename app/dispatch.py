@@ -25,9 +25,10 @@ from app.command_options import (
     FilesOptions,
     StreamsOptions,
 )
-from app.config import MODEL, Settings, settings
+from app.config import MODEL, Settings
 from app.machine.threads import settle
 from app.options import declared, taken
+from app.settings import settings
 from app.terminal.console import start_logging
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.signals import Signals

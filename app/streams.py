@@ -19,8 +19,8 @@ from pipelines.sources.files.file import check_file
 from pipelines.sources.files.images import SUFFIXES as PICTURES
 from pipelines.sources.files.images import animated, read_picture
 from pipelines.sources.identify import check_slip, names_path
+from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 from pipelines.sources.webcam import check_device
-from pipelines.stream_spec import StreamOptions, StreamSpec
 
 # fmt: off
 VIDEOS = frozenset((

@@ -32,7 +32,7 @@ from pipelines.results import Callback, Results
 from pipelines.sinks.sink import Consumer, Sink
 from pipelines.sources.build import make_source
 from pipelines.sources.source import Source
-from pipelines.stream_spec import StreamSpec
+from pipelines.sources.stream_spec import StreamSpec
 
 log = logging.getLogger("watchline.session")
 

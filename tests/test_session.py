@@ -25,8 +25,8 @@ from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.session import Session, SessionOptions, StreamEnd
 from pipelines.sources.source import Source, Watch
+from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
-from pipelines.stream_spec import StreamOptions, StreamSpec
 from pipelines.tasks.classification import ClassificationTask
 from tests.clips import level
 from tests.fakes import PATIENCE_S, Scripted, Shelf, capture, labels_of

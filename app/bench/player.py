@@ -16,16 +16,20 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
+from pipelines.errors import UsageError
 from pipelines.frame import Capture
 from pipelines.media.local_files import file_address
 from pipelines.media.packets import demuxed
+from pipelines.media.transparency import decoder_of
+from pipelines.sources.build import make_source
 from pipelines.sources.decode import PictureDecoder, stream_info
 from pipelines.sources.files.file import LOCAL, timeline
 from pipelines.sources.files.playlist import check_playlist
 from pipelines.sources.media_time import DEFAULT_RATE
 from pipelines.sources.opening import Timeouts, opened
-from pipelines.sources.source import Watch
-from pipelines.sources.transparency import decoder_of
+from pipelines.sources.source import Source, Watch
+from pipelines.sources.stream_spec import StreamSpec
+from pipelines.sources.synthetic import Synthetic, SyntheticSource
 
 
 class Player:
@@ -81,3 +85,18 @@ def _turns(container: InputContainer, stream: VideoStream) -> Iterator[tuple[Pac
         if empty:
             return
         container.seek(0)
+
+
+def make_camera(spec: StreamSpec, stop: threading.Event, start_s: float) -> Source:
+    """A live source for any stream: a file is played as a camera sends it. start_s: time of its first frame
+    (monotonic), unless it is a camera.
+
+    :raises UsageError: if the source cannot be opened several times.
+    """
+    if spec.kind == "file":
+        return Player(Path(spec.address), start_s=start_s)
+    if spec.kind == "synthetic":
+        return SyntheticSource(Synthetic.parse(spec.address), start_s=start_s)
+    if spec.kind == "rtsp":
+        return make_source(spec, stop)
+    raise UsageError(f"{spec.name!r} cannot be read many times at once; give a clip, rtsp:// or synthetic:WxH@FPS")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from app import build
 from app.bench.ideal import jain
+from app.bench.player import make_camera
 from app.config import Settings
 from app.machine.machine import Usage, Used
 from app.streams import StreamPlan
@@ -121,7 +122,7 @@ class Rig:
         stop = threading.Event()
         lanes = []
         for k, (name, ledger) in enumerate(zip(names, ledgers, strict=True)):
-            source = build.make_camera(self._stream.spec, stop, begin_s + k * period_s / streams)
+            source = make_camera(self._stream.spec, stop, begin_s + k * period_s / streams)
             outputs = Outputs(build.make_sinks(self._stream, live=True))
             lanes.append(Lane(name, source, predictor, outputs, ledger, counted))
         used = _run(lanes, stop, between)

@@ -17,6 +17,7 @@ from typing import Any
 
 from app import build
 from app.bench import ideal, stages
+from app.bench.player import make_camera
 from app.bench.rig import Rig, Trial
 from app.bench.tables import machine_lines, table
 from app.config import Settings
@@ -52,7 +53,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
     planned = plan(settings)
     if len(planned) != 1:
         raise UsageError(f"bench streams plays one source many times; {len(planned)} were given, name one")
-    build.make_camera(planned[0].spec, threading.Event(), 0.0)  # says at once if it is none
+    make_camera(planned[0].spec, threading.Event(), 0.0)  # says at once if it is none
     sys.setswitchinterval(SWITCH_S)
     limits = StreamLimits(settings, planned[0])
     stage = Rig(settings, planned[0])

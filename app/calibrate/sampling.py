@@ -21,7 +21,7 @@ from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.preprocess import Preprocess
 from pipelines.sources.build import make_source
 from pipelines.sources.source import Unheard
-from pipelines.stream_spec import StreamSpec
+from pipelines.sources.stream_spec import StreamSpec
 
 log = logging.getLogger("watchline.calibrate")
 

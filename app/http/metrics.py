@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from pipelines.predict.workers.facts import WorkerFacts
+from pipelines.predict.worker_facts import WorkerFacts
 
 STAGES = ("receive", "decode", "queue", "preprocess", "infer", "answer", "total")
 BUDGET_S = 0.050

@@ -36,7 +36,7 @@ def settle() -> None:
 def pools() -> list[ThreadCount]:
     """What a run uses. A thread of Watchline's own (a lane, the scheduler's two) mostly waits and is not listed."""
     from app import build
-    from pipelines.stream_spec import StreamOptions
+    from pipelines.sources.stream_spec import StreamOptions
 
     n = cores()
     return [

@@ -17,7 +17,7 @@ from app.http.problems import CROWDED, RETRY_S, Problem
 from app.serve import documentation, health, schemas
 from app.serve.handler import RequestHandler, ServiceLimits
 from app.serve.memory_budget import MemoryBudget
-from pipelines.predict.workers.facts import WorkerFacts
+from pipelines.predict.worker_facts import WorkerFacts
 
 log = logging.getLogger("watchline.serve")
 

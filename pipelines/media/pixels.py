@@ -15,7 +15,7 @@ from pipelines.frame import Matrix, Picture
 from pipelines.media.colour import MATRICES, scaler_code
 from pipelines.media.planes import color_range, plane_array
 from pipelines.media.sidedata import display_matrix
-from pipelines.sources.transparency import Page, transparent
+from pipelines.media.transparency import Page, transparent
 
 # PyAV's list of kinds ends before FFmpeg's: a photo's EXIF block, say, would make every other kind unreadable. What it
 # does not know passes for a kind that nobody here asks for.

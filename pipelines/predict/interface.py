@@ -10,7 +10,7 @@ from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.workers.facts import WorkerFacts
+from pipelines.predict.worker_facts import WorkerFacts
 
 
 class Predictor(Protocol):

@@ -34,7 +34,7 @@ from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.predict.scheduling.queues import Entry, Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
 from pipelines.predict.staging import Row, Staging, stagers
-from pipelines.predict.workers.facts import WorkerFacts
+from pipelines.predict.worker_facts import WorkerFacts
 from pipelines.tasks.task import Task
 
 

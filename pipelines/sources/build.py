@@ -15,12 +15,12 @@ from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
 from pipelines.sources.source import Source
+from pipelines.sources.stream_spec import StreamSpec
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.sources.webcam import WebcamSource
 from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
-from pipelines.stream_spec import StreamSpec
 
 Make = Callable[[StreamSpec, threading.Event, int], Source]
 """Makes the source of one kind: spec, stop, decoder threads."""

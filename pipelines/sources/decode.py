@@ -20,11 +20,11 @@ from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
 from pipelines.media import decoder_limits
 from pipelines.media.pixels import Pixels
+from pipelines.media.transparency import decoder_of
 from pipelines.sources.bitstream.inspector import PacketInspector
 from pipelines.sources.bitstream.references import NOTHING, PacketVerdict
 from pipelines.sources.media_time import Timeline
 from pipelines.sources.source import Watch
-from pipelines.sources.transparency import decoder_of
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send

@@ -13,7 +13,7 @@ from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.choices import Kind
 from pipelines.predict.models.builder import Load
-from pipelines.stream_spec import StreamOptions, StreamSpec
+from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:

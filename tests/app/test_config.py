@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.config import MAX_BATCH, Settings, StreamEntry, settings
+from app.config import MAX_BATCH, Settings, StreamEntry
 from app.flags import parser
 from app.options import declared
+from app.settings import settings
 from app.streams import stream_options
 from pipelines.credentials import Credentials
 from pipelines.errors import UsageError

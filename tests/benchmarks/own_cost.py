@@ -35,7 +35,7 @@ from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.sources.build import make_source
 from pipelines.sources.source import Unheard
-from pipelines.stream_spec import StreamSpec
+from pipelines.sources.stream_spec import StreamSpec
 from samples import FOLDER
 from tests.clips import numbered
 

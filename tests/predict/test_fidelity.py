@@ -22,7 +22,8 @@ from pipelines.media.colour import scaler_code
 from pipelines.media.pixels import Pixels
 from pipelines.media.planes import yuv_frame
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
-from pipelines.predict.models.catalog import LoadedModel, find
+from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.models.catalog import find
 from pipelines.predict.preprocess import (
     GEOMETRIES,
     KERNELS,

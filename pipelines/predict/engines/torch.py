@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from pipelines.predict.engines.engine import HostEngine, Slot, padded
-from pipelines.predict.models.catalog import LoadedModel
+from pipelines.predict.loaded_model import LoadedModel
 from pipelines.tasks.task import OutputSpec, Rows
 
 

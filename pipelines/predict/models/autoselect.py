@@ -16,9 +16,10 @@ from pipelines.cores import cpu_name
 from pipelines.errors import UsageError
 from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.engines.kinds import KINDS, EngineKind, Place, Prepared, kind_of
+from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models import catalog
 from pipelines.predict.models import convert as conversion
+from pipelines.predict.models.kinds import KINDS, EngineKind, Place, Prepared, kind_of
 from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
 from pipelines.predict.preprocess import RgbPreprocess
 from pipelines.tasks.classification import ClassAgreement, agreement
@@ -235,7 +236,7 @@ def _measured(e: Engine, pixels: npt.NDArray[np.uint8], batch: int) -> tuple[flo
     return 1e3 * best_s / batch, np.concatenate(logits)
 
 
-def _pixels(network: catalog.LoadedModel, pictures: Sequence[Picture]) -> npt.NDArray[np.uint8]:
+def _pixels(network: LoadedModel, pictures: Sequence[Picture]) -> npt.NDArray[np.uint8]:
     """Pictures as the model sees them."""
     preprocess = RgbPreprocess(network.input, "crop")
     pixels = np.zeros((len(pictures), *preprocess.shape), np.uint8)

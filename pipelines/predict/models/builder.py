@@ -11,10 +11,10 @@ from pipelines.choices import Batching, Fit
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.engines.kinds import Place, Prepared, kind_of
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models.kinds import Place, Prepared, kind_of
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
@@ -72,7 +72,7 @@ class ModelOptions:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     engine: str = "auto"
-    """auto, or a name of `engines.kinds.KINDS`."""
+    """auto, or a name of `kinds.KINDS`."""
     precision: str = "auto"
     """auto, or a precision of the engine."""
     fit: Fit = "crop"

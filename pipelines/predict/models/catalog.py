@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from pipelines.errors import UsageError, reason
+from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.names import DEFAULT
 from pipelines.predict.preprocess import InputSpec, resize_of
 
@@ -31,21 +32,6 @@ HUB_S = 5.0
 """How long timm's hub may take to answer."""
 Kind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
 SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A loaded model: a torch module in eval mode on the CPU that maps (b, 3, H, W) to (b, classes), and its facts.
-
-    `batch`: the only batch size that the module takes; None: any. `program`: the exported program that the module is of,
-    which cannot be traced by others: it knows no eval mode, and a trace of it keeps the batch size.
-    """
-
-    module: Any
-    input: InputSpec
-    names: tuple[str, ...] | None
-    batch: int | None = None
-    program: Any = None
 
 
 @dataclass(frozen=True, slots=True)

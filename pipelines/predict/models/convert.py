@@ -11,7 +11,8 @@ from typing import Any
 
 from pipelines.errors import UsageError
 from pipelines.predict.engines.openvino_import import import_openvino
-from pipelines.predict.models.catalog import LoadedModel, ModelName
+from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.models.catalog import ModelName
 from pipelines.predict.preprocess import InputSpec, resize_of
 
 

@@ -23,7 +23,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
-from pipelines.predict.workers.facts import WorkerFacts
+from pipelines.predict.worker_facts import WorkerFacts
 from pipelines.predict.workers.orphans import RETRY_S
 from pipelines.predict.workers.supervisor import Make, PoolOptions, Supervisor
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from pipelines.predict.predictor import AsyncBatchPredictor
-from pipelines.predict.workers.facts import USE_S, State, WorkerFacts
+from pipelines.predict.worker_facts import USE_S, State, WorkerFacts
 from pipelines.predict.workers.worker_engine import WorkerEngine
 
 HANG_S = 2.0

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.autoselect import convert, engine
 from pipelines.predict.models.builder import places
-from pipelines.predict.models.catalog import LoadedModel, ModelName
+from pipelines.predict.models.catalog import ModelName
 from pipelines.predict.models.store import ModelFacts
 from pipelines.predict.preprocess import InputSpec
 from pipelines.tasks.classification import ClassAgreement, agreement

@@ -11,9 +11,9 @@ import torch
 
 from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import HostEngine, Slot
-from pipelines.predict.engines.kinds import KINDS, EngineKind, Place, Prepared
+from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.builder import Load, ModelOptions, build_predictor
-from pipelines.predict.models.catalog import LoadedModel
+from pipelines.predict.models.kinds import KINDS, EngineKind, Place, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 from tests.fakes import labels_of
 from tests.predict.fakes import frame, picture

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.engines.lazy_torch import NamedTorchEngine
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.openvino_import import import_openvino
-from pipelines.predict.models.catalog import LoadedModel, ModelName
+from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.models.catalog import ModelName
+from pipelines.predict.models.lazy_torch import NamedTorchEngine
 
 Device = Literal["cpu", "cuda"]
 
