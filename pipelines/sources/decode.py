@@ -22,7 +22,7 @@ from pipelines.media import decoder_limits
 from pipelines.media.pixels import Pixels
 from pipelines.media.transparency import decoder_of
 from pipelines.sources.bitstream.inspector import PacketInspector
-from pipelines.sources.bitstream.references import NOTHING, PacketVerdict
+from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict
 from pipelines.sources.media_time import Timeline
 from pipelines.sources.source import Watch
 
@@ -63,7 +63,7 @@ class Trust:
         self._key: tuple[int, int] | None = None
         """The last key packet, and its presentation time."""
 
-    def packet(self, index: int, packet: Packet, seen: PacketVerdict = NOTHING, *, gap: bool = False) -> None:
+    def packet(self, index: int, packet: Packet, seen: PacketVerdict = NO_VERDICT, *, gap: bool = False) -> None:
         """Look at a packet before it is decoded. seen: what it says of itself. gap: others before it are missing."""
         if gap or seen.missing:
             # Before the look for a key: that is good all the same, what is shown before it is not.

@@ -1,28 +1,29 @@
-"""H.264's own count of pictures: frame_num (7.4.3), which rises by one behind every picture that others may lean on."""
+"""Finds missing H.264 reference pictures by frame_num (7.4.3), which rises by one after every reference picture."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.sources.bitstream.bits import Bits, Nonsense, unescaped
+from pipelines.sources.bitstream.bits import Bits, InvalidBits, unescaped
 from pipelines.sources.bitstream.framing import h264_framing
 from pipelines.sources.bitstream.nal import H264Nal as Nal
-from pipelines.sources.bitstream.references import NOTHING, PacketVerdict, Wave
+from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict, Wave
 from pipelines.sources.bitstream.sei import recovery_point
 
 WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 134, 135, 138, 139)
-"""Profiles whose parameter sets describe the chroma and hold scaling lists (7.3.2.1.1)."""
+"""Profiles with chroma format and scaling lists in their parameter sets (7.3.2.1.1)."""
 P, B, I, SP, SI = range(5)  # noqa: E741 - the standard's names
 RESET = 5
-"""The memory management operation that makes the count begin anew (7.4.3.3)."""
+"""The memory management control operation that restarts frame_num (7.4.3.3)."""
 HEADER = 40
-"""Octets of a slice that hold its frame_num."""
+"""Bytes of a slice that are enough to read its frame_num."""
 WHOLE_HEADER = 1024
+"""Bytes of a slice that are enough to read its memory management control operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceSet:
-    """What counts of a sequence parameter set."""
+    """The fields of a sequence parameter set that slice headers need."""
 
     separate_planes: bool
     chroma: bool
@@ -36,12 +37,13 @@ class SequenceSet:
 
 @dataclass(frozen=True, slots=True)
 class PictureSet:
-    """What counts of a picture parameter set. `sequence`: the id of the set that it builds on."""
+    """The fields of a picture parameter set that slice headers need."""
 
     sequence: int
+    """The id of its sequence parameter set."""
     field_order: bool
     plain: bool
-    """The rest could be read."""
+    """Whether the fields below were read; False for a set with slice groups."""
     references: tuple[int, int] = (1, 1)
     weighted: bool = False
     weighted_b: int = 0
@@ -49,18 +51,19 @@ class PictureSet:
 
 
 class H264Numbers:
-    """Looks at the frame_num of each packet's first slice. Streams whose encoder may leave numbers out say nothing."""
+    """Checks the frame_num of each packet's first slice. It never reports a missing picture if the encoder may skip numbers
+    (gaps_in_frame_num_allowed_flag)."""
 
     def __init__(self) -> None:
         self._framing = h264_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
         self._last: int | None = None
-        """The frame_num of the last picture that others may lean on; None before the first."""
+        """The frame_num of the last reference picture; None before the first."""
         self._last_slice = b""
         self._wave = Wave()
         self._count = 0
-        """Such pictures so far: this count never begins anew."""
+        """Number of reference pictures so far; unlike frame_num it never restarts."""
 
     def configure(self, extradata: bytes | None) -> None:
         self._framing = h264_framing(extradata)
@@ -74,13 +77,13 @@ class H264Numbers:
             if kind in (Nal.SLICE, Nal.PARTITION_A, Nal.IDR):
                 try:
                     return self._slice(nal, recovery)
-                except (Nonsense, KeyError):
-                    return NOTHING
+                except (InvalidBits, KeyError):
+                    return NO_VERDICT
             if kind in (Nal.SPS, Nal.PPS):
                 self._parameters(nal)
             elif kind == Nal.SEI and recovery is None:
                 recovery = recovery_point(nal[1:])
-        return NOTHING
+        return NO_VERDICT
 
     def _parameters(self, nal: bytes) -> None:
         kind = nal[0] & 31 if nal else 0
@@ -91,7 +94,7 @@ class H264Numbers:
             elif kind == Nal.PPS:
                 number, picture = _picture_set(Bits(unescaped(nal[1:])))
                 self._pictures[number] = picture
-        except Nonsense:
+        except InvalidBits:
             return
 
     def _slice(self, nal: bytes, recovery: int | None) -> PacketVerdict:
@@ -111,17 +114,21 @@ class H264Numbers:
         return self._wave.seen(count, missing=missing, key=key, recovery=recovery)
 
     def _gap(self, number: int, wrap: int, whole: bool) -> bool:
-        """whole: it is a picture, not the second field of the one before."""
+        """Whether a reference picture is missing before the one with frame_num `number`.
+
+        :param wrap: one more than the highest frame_num.
+        :param whole: a picture, not the second field of the one before.
+        """
         if self._last is None or number == (self._last + 1) % wrap or (number == self._last and not whole):
             return False
-        # After a reset the picture before counts as number 0.
+        # After a reset the previous picture has number 0.
         return not (number in (0, 1) and self._reset())
 
     def _reset(self) -> bool:
-        """Whether the last picture that others lean on made the count begin anew. True where that cannot be read."""
+        """Whether the last reference picture restarted frame_num. True if its header cannot be read."""
         try:
             return RESET in _operations(self._last_slice, self._sequences, self._pictures)
-        except (Nonsense, KeyError):
+        except (InvalidBits, KeyError):
             return True
 
 
@@ -175,7 +182,7 @@ def _picture_set(bits: Bits) -> tuple[int, PictureSet]:
     bits.u(1)
     field_order = bool(bits.u(1))
     if bits.ue():
-        return number, PictureSet(sequence, field_order, plain=False)  # slice groups: nobody sends them
+        return number, PictureSet(sequence, field_order, plain=False)  # slice groups, which cameras do not use
     references = (bits.ue(31) + 1, bits.ue(31) + 1)
     weighted, weighted_b = bool(bits.u(1)), bits.u(2)
     bits.se()
@@ -186,9 +193,9 @@ def _picture_set(bits: Bits) -> tuple[int, PictureSet]:
 
 
 def _operations(nal: bytes, sequences: dict[int, SequenceSet], pictures: dict[int, PictureSet]) -> list[int]:
-    """The memory management operations of a slice (7.3.3.3).
+    """The memory management control operations of a slice (7.3.3.3).
 
-    :raises Nonsense: if its header cannot be read.
+    :raises InvalidBits: if its header cannot be read.
     """
     key = nal[0] & 31 == Nal.IDR
     bits = Bits(unescaped(nal[1:]))
@@ -197,7 +204,7 @@ def _operations(nal: bytes, sequences: dict[int, SequenceSet], pictures: dict[in
     picture = pictures[bits.ue(255)]
     sequence = sequences[picture.sequence]
     if not picture.plain:
-        raise Nonsense
+        raise InvalidBits
     if sequence.separate_planes:
         bits.u(2)
     bits.u(sequence.frame_num_bits)
@@ -206,16 +213,16 @@ def _operations(nal: bytes, sequences: dict[int, SequenceSet], pictures: dict[in
         bits.u(1)
     if key:
         return []
-    _pass_order(bits, sequence, picture, field)
+    _skip_order(bits, sequence, picture, field)
     references = _references(bits, kind, picture)
     for _ in range({P: 1, SP: 1, B: 2}.get(kind, 0)):
-        _pass_modifications(bits)
+        _skip_modifications(bits)
     if (picture.weighted and kind in (P, SP)) or (picture.weighted_b == 1 and kind == B):
-        _pass_weights(bits, references if kind == B else references[:1], sequence.chroma)
+        _skip_weights(bits, references if kind == B else references[:1], sequence.chroma)
     return _marking(bits) if bits.u(1) else []
 
 
-def _pass_order(bits: Bits, sequence: SequenceSet, picture: PictureSet, field: bool) -> None:
+def _skip_order(bits: Bits, sequence: SequenceSet, picture: PictureSet, field: bool) -> None:
     two = picture.field_order and not field
     if sequence.order_type == 0:
         bits.u(sequence.order_bits)
@@ -237,13 +244,13 @@ def _references(bits: Bits, kind: int, picture: PictureSet) -> tuple[int, ...]:
     return picture.references
 
 
-def _pass_modifications(bits: Bits) -> None:
+def _skip_modifications(bits: Bits) -> None:
     if bits.u(1):
         while bits.ue(5) != 3:
             bits.ue()
 
 
-def _pass_weights(bits: Bits, references: tuple[int, ...], chroma: bool) -> None:
+def _skip_weights(bits: Bits, references: tuple[int, ...], chroma: bool) -> None:
     bits.ue()
     if chroma:
         bits.ue()

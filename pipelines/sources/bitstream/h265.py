@@ -1,32 +1,32 @@
-"""H.265's own word on what a picture leans on: the reference picture set in every slice header (7.4.8, 8.3.2)."""
+"""Finds missing H.265 reference pictures by the reference picture set in every slice header (7.4.8, 8.3.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.sources.bitstream.bits import Bits, Nonsense, signed, unescaped
+from pipelines.sources.bitstream.bits import Bits, InvalidBits, signed, unescaped
 from pipelines.sources.bitstream.framing import h265_framing
 from pipelines.sources.bitstream.nal import H265Nal as Nal
-from pipelines.sources.bitstream.references import NOTHING, PacketVerdict, Wave
+from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict, Wave
 from pipelines.sources.bitstream.sei import recovery_point
 
 NO_ANCHOR = (*range(0, 15, 2), 7, 9)
-"""Pictures on which none of their own layer leans, and those that lead a key picture: counts are not told from them."""
+"""NAL unit types of non-reference and leading pictures. Later order counts are not relative to them (8.3.1)."""
 END_OF_SEQUENCE = (b"\0\0\1\x48\1", b"\0\0\0\2\x48\1")
 """The NAL unit, which is a header only, behind a start code or its length."""
 MOST_SETS = 64
 MOST_PICTURES = 16
-"""Pictures that a set may hold (A.4.2)."""
+"""Most pictures of a reference picture set (A.4.2)."""
 HEADER = 256
-"""Octets of a slice that hold its reference picture set."""
+"""Bytes of a slice that are enough to read its reference picture set."""
 Delta = tuple[int, bool]
-"""Distance of a picture in output order, and whether the picture at hand leans on it (or only a later one)."""
+"""Distance to a picture in output order, and whether the current picture refers to it (else only a later one may)."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """A short-term set: the pictures before and after in output order, nearest first."""
+    """A short-term reference picture set: the pictures before and after in output order, nearest first."""
 
     before: tuple[Delta, ...] = ()
     after: tuple[Delta, ...] = ()
@@ -34,36 +34,42 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class SequenceSet:
-    """What counts of a sequence parameter set. `distant`: its long-term pictures, None where it has none."""
+    """The fields of a sequence parameter set that slice headers need."""
 
     separate_planes: bool
     order_bits: int
+    """Bits of the order count in a slice header."""
     sets: tuple[References, ...]
     distant: tuple[tuple[int, bool], ...] | None
+    """Long-term pictures: lowest bits of the order count, and whether the current picture refers to it. None if the stream
+    has no long-term pictures."""
 
 
 @dataclass(frozen=True, slots=True)
 class PictureSet:
-    """What counts of a picture parameter set. `sequence`: the id of the set that it builds on."""
+    """The fields of a picture parameter set that slice headers need."""
 
     sequence: int
+    """The id of its sequence parameter set."""
     output_flag: bool
     extra_bits: int
 
 
 class H265Numbers:
-    """Keeps the order counts of the pictures that are there, as a decoder would, and looks for those that should be."""
+    """Keeps the order counts of the available pictures, as a decoder does, and checks the references of each picture."""
 
     def __init__(self) -> None:
         self._framing = h265_framing(None)
         self._sequences: dict[int, SequenceSet] = {}
         self._pictures: dict[int, PictureSet] = {}
-        self._there: set[int] = set()
+        self._available: set[int] = set()
+        """Order counts of the pictures in the decoder's buffer."""
         self._anchor = 0
-        """Order count of the last picture that counts are told from (8.3.1)."""
+        """Order count to which the next one is relative (8.3.1)."""
         self._fresh = True
-        """Before the first picture, or behind an end of sequence: what leans on earlier ones is left out by decoders."""
+        """Before the first picture, or after an end of sequence. Decoders skip pictures that refer to earlier ones."""
         self._leading_lost = False
+        """Whether decoders skip the RASL pictures of the last key picture."""
         self._wave = Wave()
 
     def configure(self, extradata: bytes | None) -> None:
@@ -74,10 +80,10 @@ class H265Numbers:
     def look(self, data: bytes) -> PacketVerdict:
         try:
             return self._picture(data)
-        except (Nonsense, KeyError, IndexError):
-            return NOTHING
+        except (InvalidBits, KeyError, IndexError):
+            return NO_VERDICT
         finally:
-            # It comes behind the last slice, or alone before the next picture.
+            # An end of sequence follows the last slice, or comes alone before the next picture.
             if data.endswith(END_OF_SEQUENCE):
                 self._fresh = True
 
@@ -96,7 +102,7 @@ class H265Numbers:
             elif kind == Nal.SEI and recovery is None:
                 code = recovery_point(nal[2:])
                 recovery = None if code is None else signed(code)
-        return NOTHING
+        return NO_VERDICT
 
     def _parameters(self, nal: bytes) -> None:
         kind = nal[0] >> 1 & 63 if len(nal) > 2 else 0
@@ -107,13 +113,13 @@ class H265Numbers:
             elif kind == Nal.PPS:
                 number, picture = _picture_set(Bits(unescaped(nal[2:])))
                 self._pictures[number] = picture
-        except (Nonsense, IndexError):
+        except (InvalidBits, IndexError):
             return
 
     def _slice(self, nal: bytes, kind: int, recovery: int | None) -> PacketVerdict:
         bits = Bits(unescaped(nal[2:HEADER]))
         if not bits.u(1):
-            return NOTHING  # not the first of its picture
+            return NO_VERDICT  # not the first of its picture
         if kind in Nal.IRAP:
             bits.u(1)
         picture = self._pictures[bits.ue(63)]
@@ -130,17 +136,22 @@ class H265Numbers:
             self._leading_lost = alone
         self._fresh = False
         if kind in Nal.RASL and self._leading_lost:
-            return NOTHING
+            return NO_VERDICT
         if alone:
-            self._there.clear()
+            self._available.clear()
         missing = False if kind in Nal.IDR else self._missing(bits, sequence, order, alone)
-        self._there.add(order)
+        self._available.add(order)
         if nal[1] & 7 == 1 and kind not in NO_ANCHOR:
             self._anchor = order
         return self._wave.seen(order, missing=missing, key=kind in Nal.IRAP, recovery=recovery)
 
     def _order(self, low: int, bits: int, alone: bool) -> int:
-        """The order count of a picture whose lowest bits are given (8.3.1)."""
+        """The order count of a picture (8.3.1).
+
+        :param low: its lowest bits, from the slice header.
+        :param bits: number of these bits.
+        :param alone: the picture starts a sequence: the higher bits are zero.
+        """
         wrap = 1 << bits
         if alone:
             return low
@@ -148,7 +159,10 @@ class H265Numbers:
         return self._anchor + (low - self._anchor + most_back) % wrap - most_back
 
     def _missing(self, bits: Bits, sequence: SequenceSet, order: int, alone: bool) -> bool:
-        """Read the set of a picture; keep what it names; whether some of what the picture leans on is not there."""
+        """Read the reference picture set of picture `order`, and remove all other pictures from the available ones.
+
+        Returns whether a picture is missing to which this one refers; False for a picture that starts a sequence (`alone`).
+        """
         if bits.u(1):
             count = len(sequence.sets)
             near = sequence.sets[bits.u((count - 1).bit_length()) if count > 1 else 0]
@@ -157,12 +171,12 @@ class H265Numbers:
         named = [(order + delta, used) for delta, used in (*near.before, *near.after)]
         if sequence.distant is not None:
             named += self._distant(bits, sequence, order)
-        lacking = any(used and number not in self._there for number, used in named)
-        self._there &= {number for number, _ in named}
+        lacking = any(used and number not in self._available for number, used in named)
+        self._available &= {number for number, _ in named}
         return lacking and not alone
 
     def _distant(self, bits: Bits, sequence: SequenceSet, order: int) -> list[tuple[int, bool]]:
-        """Long-term pictures, by all of their count or only by its lowest bits (7.4.7.1)."""
+        """The long-term pictures of picture `order`, named by their order count or only by its lowest bits (7.4.7.1)."""
         known = sequence.distant or ()
         from_set = bits.ue(MOST_SETS) if known else 0
         total = from_set + bits.ue(MOST_SETS)
@@ -179,7 +193,7 @@ class H265Numbers:
                 cycles += bits.ue()
                 named.append((order - cycles * wrap - order % wrap + low, used))
             else:
-                found = [number for number in self._there if number % wrap == low]
+                found = [number for number in self._available if number % wrap == low]
                 named.append((found[0] if found else low - wrap, used))
         return named
 
@@ -188,7 +202,7 @@ def _sequence_set(bits: Bits) -> tuple[int, SequenceSet]:
     bits.u(4)
     layers = bits.u(3)
     bits.u(1)
-    _pass_profile(bits, layers)
+    _skip_profile(bits, layers)
     number = bits.ue(15)
     separate = bits.ue(3) == 3 and bool(bits.u(1))
     bits.ue()
@@ -205,7 +219,7 @@ def _sequence_set(bits: Bits) -> tuple[int, SequenceSet]:
     for _ in range(6):
         bits.ue()
     if bits.u(1) and bits.u(1):
-        _pass_scaling(bits)
+        _skip_scaling(bits)
     bits.u(2)
     if bits.u(1):
         bits.u(8)
@@ -221,8 +235,8 @@ def _sequence_set(bits: Bits) -> tuple[int, SequenceSet]:
     return number, SequenceSet(separate, order_bits, tuple(sets), distant)
 
 
-def _pass_profile(bits: Bits, layers: int) -> None:
-    """profile_tier_level (7.3.3)."""
+def _skip_profile(bits: Bits, layers: int) -> None:
+    """Skip profile_tier_level (7.3.3)."""
     bits.u(96)
     flags = [(bits.u(1), bits.u(1)) for _ in range(layers)]
     if layers:
@@ -231,8 +245,8 @@ def _pass_profile(bits: Bits, layers: int) -> None:
         bits.u(88 * profile + 8 * level)
 
 
-def _pass_scaling(bits: Bits) -> None:
-    """scaling_list_data (7.3.4)."""
+def _skip_scaling(bits: Bits) -> None:
+    """Skip scaling_list_data (7.3.4)."""
     for size in range(4):
         for _ in range(0, 6, 3 if size == 3 else 1):
             if not bits.u(1):
@@ -249,7 +263,7 @@ def _picture_set(bits: Bits) -> tuple[int, PictureSet]:
 
 
 def _references(bits: Bits, sets: Sequence[References], *, in_slice: bool = False) -> References:
-    """The st_ref_pic_set that comes after `sets` (7.3.7, 7.4.8)."""
+    """Read the st_ref_pic_set that comes after `sets` (7.3.7, 7.4.8)."""
     if sets and bits.u(1):
         return _predicted(bits, sets[-1 - bits.ue(len(sets) - 1) if in_slice else -1])
     before, after = bits.ue(MOST_PICTURES), bits.ue(MOST_PICTURES)
@@ -266,7 +280,7 @@ def _deltas(bits: Bits, count: int, sign: int) -> tuple[Delta, ...]:
 
 
 def _predicted(bits: Bits, base: References) -> References:
-    """A set told from another one: its pictures moved by a distance, and that distance itself (7-61, 7-62)."""
+    """Read a set that is coded relative to `base`: its pictures shifted by a distance, and that distance (7-61, 7-62)."""
     negative = bits.u(1)
     move = (1 - 2 * negative) * (bits.ue(1 << 15) + 1)
     kept: dict[int, bool] = {}

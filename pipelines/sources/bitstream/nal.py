@@ -1,4 +1,4 @@
-"""NAL unit types of H.264 (table 7-1) and H.265 (table 7-1), as far as anything here asks for them."""
+"""The NAL unit types of H.264 (table 7-1) and H.265 (table 7-1) that this package uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class H264Nal:
-    """In the last five bits of the first octet."""
+    """Types of H.264: the last five bits of the first byte."""
 
     SLICE: Final = 1
     PARTITION_A: Final = 2
@@ -22,14 +22,14 @@ class H264Nal:
 
 
 class H265Nal:
-    """In the six bits behind the first one of the first octet. Below 32: slices."""
+    """Types of H.265: the six bits after the first bit of the first byte. Types below 32 are slices."""
 
     RASL: Final = (8, 9)
     BLA: Final = range(16, 19)
     IDR: Final = (19, 20)
     CRA: Final = 21
     IRAP: Final = range(16, 24)
-    """Key pictures, of kinds that are reserved too."""
+    """Key pictures, with the reserved types."""
     VPS: Final = 32
     SPS: Final = 33
     PPS: Final = 34

@@ -1,4 +1,4 @@
-"""What a packet says of itself before it is decoded."""
+"""The verdict on a packet before it is decoded: are its references complete, and is it a point of recovery?"""
 
 from __future__ import annotations
 
@@ -8,36 +8,40 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PacketVerdict:
-    """missing: a picture that it, or one behind it, may lean on never came.
-
-    renewed: all is right from it on, if all was right for so many packets before it too (a wave of intra refresh began
-    there; 0: it is a key picture). None: it does not say so. key: False where the container's word for a key picture is
-    not to be taken, for it only begins such a wave.
-    """
+    """Facts about one packet, read from the headers of its NAL units."""
 
     missing: bool = False
+    """A picture that this one, or a later one, may refer to never came."""
     renewed: int | None = None
+    """The pictures are right from this packet on, if the last `renewed` packets before it were right too: an intra refresh
+    wave began there. 0: a key picture. None: unknown."""
     key: bool = True
+    """Whether the container's key picture flag is to be believed. False if the picture only begins an intra refresh wave."""
 
 
-NOTHING = PacketVerdict()
+NO_VERDICT = PacketVerdict()
 
 
 class Reader(Protocol):
-    """Looks at every packet of a stream, in the order in which they are decoded. One thread; never raises: what makes no
-    sense says nothing."""
+    """Inspects every packet of a stream in decoding order. Thread: one, the owner's.
+
+    No method raises: for invalid data the verdict is NO_VERDICT.
+    """
 
     def configure(self, extradata: bytes | None) -> None:
-        """Take what the container says before the first packet, or anew in the middle."""
+        """Take the container's header of the stream, before the first packet or anew in the middle."""
 
     def look(self, data: bytes) -> PacketVerdict:
-        """What the packet says."""
+        """The verdict on the next packet.
+
+        :param data: the packet's bytes, framed as the header tells.
+        """
 
 
 class Wave:
-    """Intra refresh: a recovery point says after how many pictures all of the picture will have been renewed.
+    """Follows intra refresh: a recovery point gives the number of pictures until every part of the picture is renewed.
 
-    Pictures are counted as their codec does: by a number that rises as they are decoded.
+    Pictures are counted by their codec's number, which rises in decoding order.
     """
 
     def __init__(self) -> None:
@@ -45,11 +49,17 @@ class Wave:
         self._packets = 0
 
     def seen(self, number: int, *, missing: bool, key: bool, recovery: int | None) -> PacketVerdict:
-        """What is to be said of picture `number`. recovery: the count in its recovery point."""
+        """The verdict on a picture.
+
+        :param number: of the picture, in decoding order.
+        :param missing: a reference never came.
+        :param key: a key picture.
+        :param recovery: the count in the picture's recovery point, None without one.
+        """
         if missing or key or recovery == 0:
             self._until = None
         elif recovery is not None and recovery > 0 and self._until is None:
-            # One that is open goes on: what has been renewed when it ends was so before the next one's end.
+            # An open wave continues, because it ends before one that begins now.
             self._until, self._packets = number + recovery, -1
         if key or recovery == 0:
             return PacketVerdict(missing, 0)

@@ -1,4 +1,4 @@
-"""H.264 out of RTP (RFC 6184): single NAL units, STAP-A and FU-A; what a NAL unit's header says (H.264, 7.4.1)."""
+"""H.264 over RTP (RFC 6184): single NAL units, STAP-A and FU-A, and the fields of the NAL unit header (H.264, 7.4.1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BY_TYPE: Final = tuple(KINDS.get(kind, 0) for kind in range(32))
 
 
 class H264(Fragments):
-    """The depacketizer of one track, packetization modes 0 and 1.
+    """The H.264 depacketizer of one track, packetization modes 0 and 1.
 
-    Interleaved packets (mode 2: STAP-B, MTAP, FU-B) need an order of their own: they are refused as damage, for an SDP
-    that asks for them is to be refused before. Types that mean nothing (30, 31) are ignored.
+    Interleaved packets (mode 2: STAP-B, MTAP, FU-B) have a separate decoding order. They set `damaged`; the RTSP client
+    refuses session descriptions that announce them. The undefined types 30 and 31 are ignored.
     """
 
     def take(self, payload: bytes) -> Iterable[bytes]:
@@ -54,7 +54,7 @@ class H264(Fragments):
         if flags < 0x80:
             self._go_on(kind, payload[2:])
         elif 0 < kind < STAP_A:
-            # Reference bits of the indicator, type of the fragment's header (RFC 6184, 5.8).
+            # The reference bits come from the FU indicator, the type from the FU header (RFC 6184, 5.8).
             self._begin(kind, bytes((payload[0] & 0xE0 | kind,)), payload[2:])
         else:
             self.drop()
@@ -65,7 +65,7 @@ class H264(Fragments):
         return BY_TYPE[nal[0] & 0x1F]
 
     def first(self, nal: bytes) -> bool:
-        """first_mb_in_slice is 0: an Exp-Golomb code of one bit, the first of the slice header (7.3.3)."""
+        """Whether first_mb_in_slice is 0: an Exp-Golomb code of one bit, the first bit of the slice header (7.3.3)."""
         return len(nal) > 1 and nal[1] > 0x7F
 
     def recovery(self, nal: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""H.265 out of RTP (RFC 7798): single NAL units, AP and FU; what a NAL unit's header says (H.265, 7.4.2.2)."""
+"""H.265 over RTP (RFC 7798): single NAL units, AP and FU, and the fields of the NAL unit header (H.265, 7.4.2.2)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BY_TYPE: Final = tuple(KINDS.get(kind, 0) for kind in range(64))
 
 
 class H265(Fragments):
-    """The depacketizer of one track without decoding order numbers (sprop-max-don-diff 0, the default).
+    """The H.265 depacketizer of one track without decoding order numbers (sprop-max-don-diff 0, the default).
 
-    PACI packets and types that mean nothing are ignored, as RFC 7798 asks.
+    PACI packets and undefined types are ignored, as RFC 7798 requires.
     """
 
     def take(self, payload: bytes) -> Iterable[bytes]:
@@ -53,7 +53,7 @@ class H265(Fragments):
         if flags < 0x80:
             self._go_on(kind, payload[3:])
         elif kind < AP:
-            # Layer and temporal id of the payload header, type of the fragment's header (RFC 7798, 4.4.3).
+            # The layer and temporal ids come from the payload header, the type from the FU header (RFC 7798, 4.4.3).
             self._begin(kind, bytes((payload[0] & 0x81 | kind << 1, payload[1])), payload[3:])
         else:
             self.drop()
@@ -61,11 +61,11 @@ class H265(Fragments):
         return self._end() if flags & 0x40 else ()
 
     def kind(self, nal: bytes) -> int:
-        # Temporal id 0 is forbidden; a start code where the header belongs looks like that.
+        # A temporal id field of 0 is forbidden; a start code in place of the header has it.
         return BY_TYPE[nal[0] >> 1 & 0x3F] if nal[1] & 7 else 0
 
     def first(self, nal: bytes) -> bool:
-        """first_slice_segment_in_pic_flag, the first bit of the slice segment header (7.3.6.1)."""
+        """The value of first_slice_segment_in_pic_flag, the first bit of the slice segment header (7.3.6.1)."""
         return len(nal) > 2 and nal[2] > 0x7F
 
     def recovery(self, nal: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""What H.264 and H.265 share on RTP: NAL units in pieces, and what a NAL unit is for."""
+"""The parts that RTP depacketizers of H.264 and H.265 share: reassembly of NAL units, and their roles."""
 
 from __future__ import annotations
 
@@ -6,48 +6,55 @@ from collections.abc import Iterable
 from typing import Protocol
 
 NAL_MOST = 8 << 20
-"""A key picture of 4K at its best is 2 to 4 MB, and that may be one NAL unit."""
+"""Most bytes of one NAL unit. A 4K key picture of the best quality has 2 to 4 MB and may be one NAL unit."""
 
 SLICE, KEY, LEADING, PARAMETERS, SEI, TRAILING = 1, 2, 4, 8, 16, 32
-"""What a NAL unit is for, as bits: picture data, of a key picture (IDR, IRAP), of a picture that refers to what was
-before the key picture that it follows (RASL), a parameter set, supplemental information, something that comes behind
-the slices of its picture (filler, H.265's suffix messages). 0: anything else."""
+"""Roles of a NAL unit, as bits. SLICE: picture data. KEY: of a key picture (IDR, IRAP). LEADING: of a picture that refers
+to pictures before the preceding key picture (RASL). PARAMETERS: a parameter set. SEI: supplemental information. TRAILING:
+comes after the slices of its picture (filler, H.265 suffix messages). 0: any other role."""
 
 
 class NalUnits(Protocol):
-    """A depacketizer: payloads in order in, NAL units out. One thread; never raises, whatever the payload is."""
+    """A depacketizer: takes payloads in order and returns NAL units. Thread: one, the owner's. Invalid payloads set
+    `damaged`; no method raises."""
 
     damaged: bool
-    """Something that should have become a NAL unit was lost or was no sense. Whoever reads it sets it back."""
+    """A NAL unit was lost or invalid. The depacketizer sets it, the reader clears it."""
 
     @property
     def open(self) -> bool:
-        """A fragmented NAL unit has begun and not ended."""
+        """Whether a fragmented NAL unit has begun and not ended."""
 
     def take(self, payload: bytes) -> Iterable[bytes]:
-        """The NAL units that `payload` completes, without start codes; `payload` is not empty."""
+        """The NAL units that `payload` completes, without start codes.
+
+        :param payload: of the next RTP packet; not empty.
+        """
 
     def drop(self) -> bool:
-        """Forget a NAL unit that has begun, because what comes is not its rest. Whether there was one."""
+        """Discard the open NAL unit, because its next fragment will not come. Returns whether one was open."""
 
     def kind(self, nal: bytes) -> int:
-        """What it is for, as bits."""
+        """The roles of a NAL unit, as bits."""
 
     def first(self, nal: bytes) -> bool:
         """Whether a slice is the first one of its picture."""
 
     def recovery(self, nal: bytes) -> int | None:
-        """What an SEI says of the recovery point: how many pictures until all is right again. None if nothing."""
+        """The count of the recovery point in an SEI NAL unit: pictures until the decoder's output is right; None if none."""
 
 
 class Fragments:
-    """A NAL unit that comes in pieces. What has no beginning, an end too early or another type is damage."""
+    """Reassembles fragmented NAL units; base of both depacketizers.
+
+    A fragment without a beginning, with another type or beyond NAL_MOST bytes sets `damaged`, as does a second beginning.
+    """
 
     def __init__(self) -> None:
         self.damaged = False
         self._buffer = bytearray()
         self._kind = -1
-        """The type in its fragments' headers, -1 while none is open."""
+        """The NAL unit type in the headers of the open unit's fragments; -1 if none is open."""
 
     @property
     def open(self) -> bool:
@@ -57,7 +64,7 @@ class Fragments:
         if self._kind < 0:
             return False
         self._kind = -1
-        # Not clear(): the memory of a large one goes back.
+        # A new buffer, not clear(): it frees the memory of a large NAL unit.
         self._buffer = bytearray()
         return True
 
@@ -83,7 +90,10 @@ class Fragments:
         return (nal,)
 
     def _aggregate(self, payload: bytes, at: int) -> list[bytes]:
-        """NAL units behind lengths of 16 bits, from `at` on. A length that lies is damage."""
+        """The NAL units of an aggregation packet, each after a length of 16 bits, from byte `at` on.
+
+        A length beyond the payload sets `damaged`.
+        """
         found: list[bytes] = []
         while at + 2 <= len(payload):
             size = payload[at] << 8 | payload[at + 1]

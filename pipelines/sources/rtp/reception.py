@@ -1,4 +1,4 @@
-"""How a track is received, as its sender wants to know it (RFC 3550, section 6.4 and appendix A)."""
+"""Reception statistics of a track for its sender (RFC 3550, section 6.4 and appendix A)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pipelines.sources.rtp.rtcp import ReportBlock, SenderReport, receiver_repor
 from pipelines.sources.rtp.sequence import PacketOrder
 
 STALE_S = 60_000
-"""The delay field holds 65535 s: a report older than this counts as none."""
+"""Age limit of a sender report, seconds. The delay field holds at most 65535 s; an older report is ignored."""
 
 
 class Reception:
-    """Makes the receiver reports of one track. One thread, the one that pushes into `sequence`.
+    """Builds the receiver reports of one track. Thread: the one that pushes into `sequence`.
 
-    :param clock_rate: of the timestamps, ticks a second.
-    :param ssrc: our own, 32 bits, chosen at random by the caller.
+    :param sequence: the order of the track's packets; source of the counts.
+    :param clock_rate: of the RTP timestamps, ticks per second.
+    :param ssrc: the receiver's own SSRC, 32 bits, chosen at random by the caller.
+    :param cname: the receiver's canonical name.
     """
 
     def __init__(self, sequence: PacketOrder, clock_rate: int, *, ssrc: int, cname: str) -> None:
@@ -28,38 +30,38 @@ class Reception:
         self._expected = self._lost = 0
 
     def arrived(self, packet: RtpPacket) -> None:
-        """Take the packets in order of arrival; those that end a picture make the jitter (A.8).
+        """Update the jitter (A.8) with the next packet in order of arrival. Only the last packet of a picture counts.
 
-        The ones before share its timestamp while the camera spreads them over time: that is no jitter of the network.
+        A camera spreads the packets of one picture, which share a timestamp, over time; that is not network jitter.
         """
         if not packet.marker:
             return
         transit = packet.arrived_s * self._clock_rate - packet.timestamp
         if self._transit is not None:
-            # Modulo the timestamp's wrap, to the nearer side.
+            # The difference modulo 2**32, because timestamps wrap, in the range from -2**31 to 2**31.
             step = abs((transit - self._transit + 2**31) % 2**32 - 2**31)
-            # More than a second is a clock that was set or a new numbering.
+            # A second or more means that the camera's clock was set or its timestamps restarted.
             if step < self._clock_rate:
                 self._jitter += (step - self._jitter) / 16
         self._transit = transit
 
     def sender_report(self, report: SenderReport, arrived_s: float) -> None:
-        """Remember it for the next answer, if it is the track's."""
+        """Keep a sender report for the next receiver report, if its SSRC is the track's."""
         if report.ssrc == self._sequence.ssrc:
             self._sender = (report, arrived_s)
 
     def report(self, now_s: float) -> bytes:
-        """A receiver report over what came since the last one; without a block before the first packet."""
+        """The bytes of a receiver report on the packets since the last report; without a block before the first packet."""
         ssrc = self._sequence.ssrc
         if ssrc is None:
             return receiver_report(self._ssrc, self._cname)
         expected, lost = self._sequence.expected, self._sequence.lost
-        of, missing = expected - self._expected, lost - self._lost
+        newly_expected, newly_lost = expected - self._expected, lost - self._lost
         self._expected, self._lost = expected, lost
         last_report, delay = self._last_report(ssrc, now_s)
         block = ReportBlock(
             ssrc=ssrc,
-            fraction_lost=(missing << 8) // of if of > 0 else 0,
+            fraction_lost=(newly_lost << 8) // newly_expected if newly_expected > 0 else 0,
             lost=lost,
             highest=self._sequence.highest,
             jitter=int(self._jitter),
@@ -69,6 +71,7 @@ class Reception:
         return receiver_report(self._ssrc, self._cname, block)
 
     def _last_report(self, ssrc: int, now_s: float) -> tuple[int, int]:
+        """The fields `last_report` and `delay` of the report block; (0, 0) without a recent sender report."""
         if self._sender is None:
             return 0, 0
         report, arrived_s = self._sender

@@ -1,4 +1,4 @@
-"""RTCP (RFC 3550, section 6): what a sender says of its clock and its end, and what a receiver answers."""
+"""RTCP (RFC 3550, section 6): parses sender reports and goodbyes, and builds receiver reports."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 SENDER_REPORT, RECEIVER_REPORT, SOURCE_DESCRIPTION, GOODBYE = 200, 201, 202, 203
 CNAME = 1
 UNIX_EPOCH = 2_208_988_800
-"""Seconds from 1900, where NTP begins, to 1970."""
+"""Seconds from 1900, the start of NTP time, to 1970."""
 NO_WALL_CLOCK = 1 << 63
-"""Stamps below it count from the sender's own start (RFC 3550, 6.4.1: the high bit is nought): no time of day."""
+"""NTP timestamps below this count from the sender's start (RFC 3550, 6.4.1: the high bit is zero), not from 1900."""
 MOST_PACKETS = 64
-"""In one compound packet; three or four are usual."""
+"""Most RTCP packets that are read from one compound packet; three or four are usual."""
 LOST_LEAST, LOST_MOST = -(1 << 23), (1 << 23) - 1
 """The cumulative loss is a signed field of 24 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderReport:
-    """The sender's clock at one RTP timestamp."""
+    """The sender's wall clock at one RTP timestamp."""
 
     ssrc: int
     ntp: int
-    """64 bits: seconds since 1900, and their 2**-32 parts."""
+    """NTP timestamp, 64 bits: seconds since 1900 in the upper 32 bits, fractions of 2**-32 s in the lower ones."""
     timestamp: int
     """32 bits: the RTP timestamp of the same instant."""
 
     @property
     def unix_s(self) -> float | None:
-        """Seconds since 1970, None if the sender has no wall clock.
+        """The wall clock as seconds since 1970; None if the sender has no wall clock.
 
-        Whole seconds are subtracted as integers: a float of 1900's seconds has a step of 0.5 µs, one of 1970's 0.24 µs.
+        Whole seconds are subtracted as integers: a float of seconds since 1900 has a step of 0.5 µs, since 1970 of 0.24 µs.
         """
         if self.ntp < NO_WALL_CLOCK:
             return None
@@ -40,31 +40,31 @@ class SenderReport:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """These senders have ended."""
+    """A goodbye: the senders with these SSRCs have ended."""
 
     ssrcs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportBlock:
-    """How one sender is received (RFC 3550, 6.4.1)."""
+    """Reception statistics of one sender, as a receiver report carries them (RFC 3550, 6.4.1)."""
 
     ssrc: int
     fraction_lost: int
-    """Of 256, since the last report."""
+    """Share of packets lost since the last report, in 256ths."""
     lost: int
     highest: int
-    """The highest sequence number, with its cycles: 32 bits."""
+    """The highest sequence number, extended by its wraps to 32 bits."""
     jitter: int
-    """Ticks of the RTP clock."""
+    """Interarrival jitter, ticks of the RTP clock."""
     last_report: int
-    """The middle 32 bits of the last sender report's NTP stamp, 0 before the first."""
+    """The middle 32 bits of the last sender report's NTP timestamp, 0 before the first."""
     delay: int
-    """Since that report, 2**-16 s."""
+    """Time since that sender report, units of 2**-16 s."""
 
 
 def parse_rtcp(data: bytes | bytearray | memoryview) -> list[SenderReport | Bye]:
-    """The reports and goodbyes of a compound packet, up to the first length that lies."""
+    """The sender reports and goodbyes of a compound packet, up to the first packet with a wrong length or version."""
     found: list[SenderReport | Bye] = []
     at = 0
     for _ in range(MOST_PACKETS):
@@ -84,9 +84,10 @@ def parse_rtcp(data: bytes | bytearray | memoryview) -> list[SenderReport | Bye]
 
 
 def receiver_report(ssrc: int, cname: str, block: ReportBlock | None = None) -> bytes:
-    """A compound packet: a receiver report (6.4.2) with one block or none, then the name that 6.1 asks for.
+    """The bytes of a compound packet: a receiver report (6.4.2) with at most one block, then the CNAME that 6.1 requires.
 
-    :param cname: at most 255 bytes; what is longer is cut.
+    :param ssrc: the receiver's own SSRC.
+    :param cname: at most 255 bytes; a longer name is cut.
     """
     count = 0 if block is None else 1
     report = struct.pack(">BBHI", 0x80 | count, RECEIVER_REPORT, 1 + 6 * count, ssrc)
@@ -97,6 +98,6 @@ def receiver_report(ssrc: int, cname: str, block: ReportBlock | None = None) -> 
         report += struct.pack(">6I", block.ssrc, loss, *(field & 0xFFFFFFFF for field in rest))
     name = cname.encode()[:255]
     items = struct.pack(">IBB", ssrc, CNAME, len(name)) + name
-    # One to four octets of nought end the items at the next word.
+    # One to four zero bytes end the items at the next 32-bit word.
     items += bytes(4 - len(items) % 4)
     return report + struct.pack(">BBH", 0x81, SOURCE_DESCRIPTION, len(items) // 4) + items

@@ -1,4 +1,4 @@
-"""Packets in the order in which they were sent, and what is missing between them (RFC 3550, appendix A.1)."""
+"""Restores the sending order of packets and counts the missing ones (RFC 3550, appendix A.1)."""
 
 from __future__ import annotations
 
@@ -8,41 +8,45 @@ from typing import NamedTuple
 from pipelines.sources.rtp.packet import RtpPacket
 
 WINDOW = 32
-"""How many packets behind a missing one are held at most. What a network swaps is a few packets apart."""
+"""Most packets that are held while an earlier one is missing. Networks reorder packets by a few positions only."""
 HOLD_S = 0.020
-"""How long a packet waits at most for those before it: a wait is latency, and 50 ms are promised in all."""
+"""Longest time that a packet is held for an earlier one. The hold is latency; the latency budget is 50 ms in total."""
 MAX_DROPOUT = 3000
-"""A jump ahead of at least this many numbers is a new numbering, not a loss (RFC 3550, A.1)."""
+"""A jump forward by at least this many sequence numbers is a restart, not a loss (RFC 3550, A.1)."""
 MAX_MISORDER = 100
-"""A packet up to this far behind is a late or a second one; further back it is a new numbering (RFC 3550, A.1)."""
+"""A packet up to this many sequence numbers back is late or a duplicate; further back is a restart (RFC 3550, A.1)."""
 CIRCLE = 1 << 16
 
 
 class Ordered(NamedTuple):
-    """A packet in its place. A tuple for the same reason as `RtpPacket`."""
+    """A packet in sending order. A tuple because tuples are faster to create, as for `RtpPacket`."""
 
     packet: RtpPacket
     gap: bool = False
-    """Something before this packet is missing, or nobody knows (the first one of a session)."""
+    """Packets before this one are missing, or may be (the first packet of a session)."""
     restarted: bool = False
-    """A new numbering begins here: another SSRC, or numbers that jumped. Timestamps begin anew too. Implies `gap`."""
+    """The sequence numbers restart here: another SSRC, or a jump. The timestamps restart too. Implies `gap`."""
 
 
 class PacketOrder:
-    """Puts the packets of one track in order. One thread.
+    """Puts the packets of one track into sending order. Thread: one, the owner's.
 
-    Over UDP a number that is skipped is waited for, by time and by count; with `window` 0 (TCP, which keeps the order)
-    it is given up at once. Always: received = handed out + duplicated + late + what is held.
+    A packet after a missing sequence number is held, for at most `hold_s` seconds and at most `window` numbers. Then the
+    missing numbers count as lost. With `window` 0 (TCP, which keeps the order) they count as lost at once.
+    Invariant: received = returned + duplicated + late + held.
 
-    - `received`: every packet of the track that came.
-    - `lost`: numbers that were given up, so that the decoder never got them. A packet that comes after that stays
-      lost, and counts as `late` too: lost - late never came at all.
-    - `reordered`: packets that came after a higher number and were still put in their place.
-    - `duplicated`: packets whose number had been handed out, or was held.
-    - `late`: packets whose place was given up, that were sent before the first one, or that fitted nowhere (a single
-      number or SSRC from elsewhere). Dropped.
+    - `received`: all packets of the track.
+    - `lost`: sequence numbers that were skipped; the decoder never gets them. If the packet comes later, it stays lost
+      and counts as `late` too: lost - late packets never came.
+    - `reordered`: packets that came after a higher number and were still returned in order.
+    - `duplicated`: packets with a number that was returned or is held.
+    - `late`: dropped packets: their number was skipped, or lies before the first packet, or fits nowhere (a single
+      packet with a foreign number or SSRC).
 
-    A restart loses nothing by these counters: how much was missed is not known then.
+    A restart adds nothing to `lost`, because the number of missed packets is unknown.
+
+    :param window: most sequence numbers between the next packet and the last held one; 0 holds none.
+    :param hold_s: longest hold of a packet, seconds.
     """
 
     def __init__(self, *, window: int = WINDOW, hold_s: float = HOLD_S) -> None:
@@ -51,65 +55,65 @@ class PacketOrder:
         self._hold_s = hold_s
         self._ssrc = -1
         self._first = self._next = 0
-        """Extended numbers: they count the cycles of the 16 bits in what is above."""
+        """Extended sequence numbers: the bits above the lower 16 count the wraps."""
         self._held: dict[int, RtpPacket] = {}
         self._stray: RtpPacket | None = None
-        self._given_up: set[int] = set()
-        self._usual = False
-        """Nothing is held, nothing is suspected: the next number is simply handed on."""
+        self._skipped: set[int] = set()
+        self._in_order = False
+        """No packet is held and no restart is suspected: the next number is returned directly."""
 
     @property
     def ssrc(self) -> int | None:
-        """Of the present numbering, None before the first packet."""
+        """The sender's SSRC, 32 bits, since the last restart; None before the first packet."""
         return self._ssrc if self._ssrc >= 0 else None
 
     @property
     def highest(self) -> int:
-        """The highest number handed out, with its cycles: 32 bits."""
+        """The highest sequence number that was returned, extended by its wraps to 32 bits."""
         return (self._next - 1) & 0xFFFFFFFF
 
     @property
     def expected(self) -> int:
-        """How many packets should have come up to the last one handed out, over all restarts."""
+        """How many packets the sender sent up to the last returned one, summed over all restarts."""
         waiting = len(self._held) + (self._stray is not None)
         return self.received - self.duplicated - self.late - waiting + self.lost
 
     def push(self, packet: RtpPacket) -> Sequence[Ordered]:
-        """What can be handed on now that `packet` came; packets come in order of arrival."""
+        """Add the next packet in order of arrival. Returns the packets that are in order now."""
         self.received += 1
         following = self._next
-        if self._usual and packet.sequence == following & 0xFFFF and packet.ssrc == self._ssrc:
+        if self._in_order and packet.sequence == following & 0xFFFF and packet.ssrc == self._ssrc:
             self._next = following + 1
             return (Ordered(packet),)
-        out = self._unusual(packet)
-        self._usual = not self._held and self._stray is None
+        out = self._out_of_order(packet)
+        self._in_order = not self._held and self._stray is None
         return out
 
     @property
     def wake_s(self) -> float | None:
-        """When `due` will have something if no packet comes, None if nothing is held."""
+        """Monotonic time at which `due` returns held packets if no packet comes; None if none is held."""
         if not self._held:
             return None
         return min(packet.arrived_s for packet in self._held.values()) + self._hold_s
 
     def due(self, now_s: float) -> Sequence[Ordered]:
-        """The packets that have waited long enough by `now_s`, with what is missing before them given up."""
+        """The packets with a hold that ends at or before `now_s` (monotonic). The numbers missing before them are lost."""
         out: list[Ordered] = []
         while (wake_s := self.wake_s) is not None and now_s >= wake_s:
-            out += self._give_up()
-        self._usual = not self._held and self._stray is None
+            out += self._skip_missing()
+        self._in_order = not self._held and self._stray is None
         return out
 
     def flush(self) -> Sequence[Ordered]:
-        """Everything that is held: nothing more will come."""
+        """All held packets, at the end of the session."""
         return self.due(float("inf"))
 
-    def _unusual(self, packet: RtpPacket) -> list[Ordered]:
+    def _out_of_order(self, packet: RtpPacket) -> list[Ordered]:
         if self._ssrc < 0:
             return self._restart([packet], restarted=False)
         ahead = (packet.sequence - self._next) % CIRCLE
         if packet.ssrc != self._ssrc or MAX_DROPOUT <= ahead < CIRCLE - MAX_MISORDER:
-            return self._strange(packet)
+            return self._suspect_restart(packet)
         if self._stray is not None:
             self.late += 1
             self._stray = None
@@ -119,7 +123,7 @@ class PacketOrder:
         return self._ahead(packet, self._next + ahead)
 
     def _ahead(self, packet: RtpPacket, number: int) -> list[Ordered]:
-        """A number that is to come: the next one, or one after a hole."""
+        """Take a packet with the next number or a higher one."""
         held = self._held
         if number in held:
             self.duplicated += 1
@@ -129,23 +133,25 @@ class PacketOrder:
         held[number] = packet
         out = self._drain(gap=False)
         while held and max(held) - self._next > self._window:
-            # Further apart than networks swap, or more than is held: no use in waiting.
-            out += self._give_up()
-        # It was looked for before the clock was: what is in hand is not given up.
+            # Networks do not reorder packets so far apart: a longer hold is useless.
+            out += self._skip_missing()
+        # After the drain: a packet that has arrived does not count as lost, even if its hold is over.
         out += self.due(packet.arrived_s)
         return out
 
     def _behind(self, number: int) -> None:
-        if number in self._given_up:
-            self._given_up.discard(number)
+        """Count a packet with a lower number than the next one as late or as a duplicate."""
+        if number in self._skipped:
+            self._skipped.discard(number)
             self.late += 1
         elif number < self._first:
             self.late += 1
         else:
             self.duplicated += 1
 
-    def _strange(self, packet: RtpPacket) -> list[Ordered]:
-        """A jump or another SSRC. Over UDP a second packet must confirm it: anybody may send one there."""
+    def _suspect_restart(self, packet: RtpPacket) -> list[Ordered]:
+        """Take a packet after a jump, or with another SSRC. Over UDP a second packet must confirm the restart, because
+        any host can send one."""
         stray, self._stray = self._stray, None
         if self._window == 0:
             return self._restart([packet], restarted=True)
@@ -159,27 +165,27 @@ class PacketOrder:
     def _restart(self, packets: list[RtpPacket], *, restarted: bool) -> list[Ordered]:
         out: list[Ordered] = []
         while self._held:
-            out += self._give_up()
+            out += self._skip_missing()
         first = packets[0]
         self._ssrc, self._first = first.ssrc, first.sequence
         self._next = first.sequence + len(packets)
-        self._given_up.clear()
+        self._skipped.clear()
         out.append(Ordered(first, gap=True, restarted=restarted))
         out += map(Ordered, packets[1:])
         return out
 
-    def _give_up(self) -> list[Ordered]:
-        """Hand on the lowest held packets; the numbers before them are lost."""
+    def _skip_missing(self) -> list[Ordered]:
+        """Count the numbers before the lowest held packet as lost, and return the held packets in order from there."""
         first = min(self._held)
         self.lost += first - self._next
         since = first - MAX_MISORDER
-        self._given_up = {number for number in self._given_up if number >= since}
-        self._given_up.update(range(max(self._next, since), first))
+        self._skipped = {number for number in self._skipped if number >= since}
+        self._skipped.update(range(max(self._next, since), first))
         self._next = first
         return self._drain(gap=True)
 
     def _drain(self, *, gap: bool) -> list[Ordered]:
-        """The held packets that are next; `gap` is said of the first."""
+        """Remove and return the held packets that are next in order. `gap` is set on the first of them."""
         out: list[Ordered] = []
         while (packet := self._held.pop(self._next, None)) is not None:
             self._next += 1

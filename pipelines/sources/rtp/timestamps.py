@@ -1,4 +1,4 @@
-"""RTP timestamps as a clock that does not wrap."""
+"""Extends 32-bit RTP timestamps to a count that does not wrap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ HALF = 1 << 31
 
 
 class Unwrapped:
-    """Makes 32-bit timestamps one continuous count. Steps of less than half the circle go either way: B-frames go back."""
+    """Extends 32-bit timestamps to one continuous count. A step of less than 2**31 may go forward or, with B-frames, back."""
 
     __slots__ = ("_after", "_count", "_highest", "_last")
 
@@ -17,7 +17,7 @@ class Unwrapped:
         self._after: int | None = None
 
     def extend(self, timestamp: int) -> int:
-        """`timestamp` (32 bits) on the count that began with the first one. May be negative."""
+        """The extended value of `timestamp` (32 bits). The first timestamp is its own value; later ones may be negative."""
         if self._last is not None:
             self._count += (timestamp - self._last + HALF) % WRAP - HALF
         elif self._after is not None:
@@ -29,6 +29,6 @@ class Unwrapped:
         return self._count
 
     def restart(self, after: int) -> None:
-        """The timestamps begin anywhere from now on: the next one is `after` ticks behind the highest so far."""
+        """Accept any timestamp next: its extended value is the highest so far plus `after` ticks."""
         if self._last is not None:
             self._last, self._after = None, after

@@ -1,4 +1,4 @@
-"""An access unit, given out and being built."""
+"""Access units (one coded picture each): the finished form and the one under construction."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from pipelines.sources.rtp.nal_payload import KEY, LEADING, PARAMETERS, SEI, SLI
 START = b"\0\0\0\1"
 SHORT_START = b"\0\0\1"
 UNIT_MOST = 16 << 20
-"""Octets in one unit. Level 6.2 of either codec allows no more for pictures that cameras make."""
+"""Most bytes of one unit. Level 6.2 of either codec allows no more for pictures of cameras."""
 NALS_MOST = 4096
-"""NAL units in one unit; H.265 allows 600 slices. Each costs some 40 octets beside its own."""
+"""Most NAL units of one unit; H.265 allows 600 slices. Each costs about 40 bytes beyond its data."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessUnit:
-    """One picture as it was sent, with the parameter sets and messages before it."""
+    """One picture as sent, with the parameter sets and SEI messages before it."""
 
     data: bytes
-    """Annex B: each NAL unit behind a start code of four octets. What came of it, possibly nothing, if damaged."""
+    """Annex B: each NAL unit after a start code of four bytes. Incomplete, possibly empty, if `damaged`."""
     timestamp: int
     """32 bits, ticks of the RTP clock."""
     arrived_s: float
-    """Monotonic: when the last to come of its own packets came, so the moment at which it was complete on the wire. Not
-    the arrival of the packet that proved it to be complete (the next unit's, where the marker cannot be trusted), and
-    not the end of a wait for a missing one: time that is spent on that is latency of ours, and is to be seen as such."""
+    """Monotonic arrival time of the unit's last packet: the moment when the unit was complete on the wire. Neither the
+    arrival of the packet that proved it complete (a packet of the next unit if the marker is unreliable) nor the end of a
+    hold for a missing packet: such waits are latency of this program and have to show in its figures."""
     key: bool
     """An IDR (H.264) or IRAP picture (H.265), with or without its parameter sets: the decoder may have them."""
     recovery: int | None
-    """A recovery point SEI's count: 0 where this picture and all that are shown after it come out right although the
-    decoder begins here, more where the pictures are mended bit by bit. None without one. Streams with open groups or
-    intra refresh have no IDR ever; whoever waits for a key picture may take 0 for one. It is the encoder's word only,
-    and H.264's pictures before it in presentation order may be wrong: that is why it is not `key`."""
+    """The count of the recovery point SEI, None without one. 0: a decoder that starts here decodes this picture and all
+    that are displayed after it correctly. More: the number of pictures until that is so (intra refresh). Streams with open
+    groups of pictures or intra refresh never have an IDR; a decoder can start at a unit with 0 instead. 0 is not `key`,
+    because it is only the encoder's claim, and H.264 pictures before it in presentation order may be wrong."""
     leading: bool
-    """A RASL picture (H.265): wrong if decoding began at the key picture that it follows, right otherwise."""
+    """A RASL picture (H.265): wrong if decoding began at the key picture before it, right otherwise."""
     damaged: bool
-    """Something of it is missing, or may be."""
+    """Parts of the unit are missing, or may be."""
     lost_before: bool
-    """Packets before it are missing, possibly whole units: a key picture can be trusted, another one not. Also said of
-    a session's first unit. Its slices are all there unless it is `damaged`."""
+    """Packets before this unit are missing, possibly whole units. A key picture is then still right, another one may not
+    be. Also set on the first unit of a session. All slices are there unless the unit is `damaged`."""
     restarted: bool
-    """The first unit of a new numbering: its timestamp has nothing to do with the ones before."""
+    """The first unit after a restart of the sequence numbers: its timestamp is unrelated to earlier ones."""
 
 
 class OpenUnit:
-    """An access unit that packets are being put into. Bounded: what grows beyond is damaged, and freed."""
+    """An access unit under construction. Beyond UNIT_MOST or NALS_MOST it counts as damaged, and its data is freed."""
 
     __slots__ = (
         "arrived_s",
@@ -73,14 +73,14 @@ class OpenUnit:
         self.sliced = self.key = self.leading = self.damaged = self.full = False
 
     def add(self, nal: bytes, kind: int, units: NalUnits) -> None:
-        """Put a NAL unit at the end."""
+        """Append a NAL unit. `kind`: its bits from `NalUnits.kind`; `units`: the depacketizer, for reading an SEI message."""
         if kind & SLICE:
             self.sliced = True
             self.key |= bool(kind & KEY)
             self.leading |= bool(kind & LEADING)
         elif kind & SEI and self.recovery is None:
             self.recovery = units.recovery(nal)
-        # The first bit is set by whoever found the NAL unit broken on its way (RFC 6184, 5.3; RFC 7798, 1.1.4).
+        # A device on the way sets the first bit if it finds the NAL unit broken (RFC 6184, 5.3; RFC 7798, 1.1.4).
         if nal[0] > 0x7F:
             self.damaged = True
         self.size += len(START) + len(nal)
@@ -91,13 +91,13 @@ class OpenUnit:
             self.nals.append(nal)
 
     def keep_parameters(self, units: NalUnits) -> None:
-        """Forget all but the parameter sets: the rest spoke of a picture that is lost."""
+        """Remove all NAL units but the parameter sets: the others belong to a lost picture."""
         self.nals = [nal for nal in self.nals if units.kind(nal) & PARAMETERS]
         self.size = sum(len(START) + len(nal) for nal in self.nals)
         self.recovery = None
 
     def join(self, rest: OpenUnit) -> None:
-        """Put all of `rest` at the end: it was the same unit all along."""
+        """Append all of `rest`, which is part of the same unit."""
         self.nals += rest.nals
         self.size += rest.size
         self.arrived_s = max(self.arrived_s, rest.arrived_s)
@@ -112,7 +112,7 @@ class OpenUnit:
             self.nals.clear()
 
     def closed(self) -> AccessUnit:
-        """The unit as it is given out."""
+        """The finished form of this unit."""
         return AccessUnit(
             data=START + START.join(self.nals) if self.nals else b"",
             timestamp=self.timestamp,

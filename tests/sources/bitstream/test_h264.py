@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipelines.sources.bitstream.h264 import H264Numbers
-from pipelines.sources.bitstream.references import NOTHING, PacketVerdict
+from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict
 from tests.sources.bitstream.writer import annexed, h264_sets, h264_slice, recovery
 
 SETS = h264_sets()
@@ -120,4 +120,4 @@ def test_nonsense_says_nothing() -> None:
     for size in range(300):
         noise = bytes(dice.choices(range(256), k=size))
         assert isinstance(_seen([noise, annexed([noise]), good[:size]], [noise])[0], PacketVerdict)
-    assert _seen([b"", b"\0\0\1", b"\0\0\1\x67", b"\0\0\1\x61"], ()) == [NOTHING] * 4
+    assert _seen([b"", b"\0\0\1", b"\0\0\1\x67", b"\0\0\1\x61"], ()) == [NO_VERDICT] * 4

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from pipelines.sources.bitstream.h265 import H265Numbers
-from pipelines.sources.bitstream.references import NOTHING, PacketVerdict
+from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict
 from tests.sources.bitstream.writer import NEAR, annexed, h265_sets, h265_slice
 
 SETS = h265_sets()
@@ -111,4 +111,4 @@ def test_nonsense_says_nothing() -> None:
     for size in range(300):
         noise = bytes(dice.choices(range(256), k=size))
         assert isinstance(_seen([noise, annexed([noise]), good[:size]], [noise])[0], PacketVerdict)
-    assert _seen([b"", b"\0\0\1", b"\0\0\1\x42\x01", b"\0\0\1\x02\x01\x80"], ()) == [NOTHING] * 4
+    assert _seen([b"", b"\0\0\1", b"\0\0\1\x42\x01", b"\0\0\1\x02\x01\x80"], ()) == [NO_VERDICT] * 4
