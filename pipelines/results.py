@@ -15,12 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import SinkError, reason
 from pipelines.frame import Result
-from pipelines.sinks.sink import Consumer, Policy
+from pipelines.monitor.reports import ConsumerReport
+from pipelines.sinks.sink import Consumer
 
 CAPACITY = 512
 """Results in a consumer's channel before lanes wait."""
@@ -32,19 +32,6 @@ INTERRUPT_S = 0.3
 """Time that an interrupted consumer has to return."""
 LOOK_S = 0.1
 """How often a waiting lane looks at its stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerReport:
-    """Figures of one consumer. taken: results that it handled; skipped: replaced by a newer one before it took them ("newest"
-    only); missed: results that it did not get because it failed or was interrupted; failed: whether it failed."""
-
-    name: str
-    policy: Policy
-    taken: int
-    skipped: int
-    missed: int
-    failed: bool
 
 
 class Callback(Consumer):

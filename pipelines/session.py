@@ -26,7 +26,7 @@ from pipelines.crew import Crew
 from pipelines.errors import SinkError, SourceError, Stopped, UsageError
 from pipelines.frame import Result
 from pipelines.lane import Lane, LaneOptions, Outputs
-from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.monitor import LatencyMonitor, SessionReport, SessionSnapshot, StreamLedger
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.results import Callback, Results
 from pipelines.sinks.sink import Consumer, Sink
@@ -419,6 +419,10 @@ class Session(Generic[M]):
 
     # Figures.
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> SessionReport:
         """Everything that was measured so far."""
-        return self.monitor.report()
+        return replace(self.monitor.report(), consumers=self.results.report())
+
+    def snapshot(self) -> SessionSnapshot:
+        """The same with histograms, to be merged with the snapshots of other sessions (`monitor.merged`)."""
+        return self.monitor.snapshot()

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.errors import SinkError
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
-from pipelines.results import MOST, Callback, ConsumerReport, Results
+from pipelines.monitor.reports import ConsumerReport
+from pipelines.results import MOST, Callback, Results
 from pipelines.sinks.sink import Consumer
 
 pytestmark = pytest.mark.timeout(20)

@@ -109,7 +109,7 @@ def test_a_stream_is_run_to_its_end() -> None:
         assert made.wait(PATIENCE_S)
     assert seen.indices("door") == list(range(10))
     assert [labels_of(r.prediction)[0].id for r in seen.results["door"] if r.prediction] == [level(k) for k in range(10)]
-    report = made.report()["streams"]["door"]
+    report = made.report().as_dict()["streams"]["door"]
     assert (report["captured"], report["shown"]) == (10, 10)
 
 
@@ -139,7 +139,7 @@ def test_a_removed_stream_is_drained_and_leaves_its_final_figures() -> None:
         seen.until("door", 20)
         made.remove("door")
         assert [ledger.stream for ledger in made.monitor.ledgers] == []
-        (figures,) = made.report()["removed"]
+        (figures,) = made.report().as_dict()["removed"]
         assert figures["name"] == "door"
         assert figures["captured"] == figures["shown"] + sum(figures["dropped"].values()) + figures["failed"] >= 20
         assert shelf.shown == list(range(figures["captured"])), "frames that were captured are finished"
@@ -153,8 +153,8 @@ def test_a_name_can_come_back_with_a_ledger_of_its_own() -> None:
         for frames in (3, 5, 2):
             made.add(spec("door"), source=source(Scripted(clip(frames))))
             assert made.wait(PATIENCE_S)
-            assert made.report()["streams"]["door"]["captured"] == frames
-        assert [figures["captured"] for figures in made.report()["removed"]] == [3, 5]
+            assert made.report().as_dict()["streams"]["door"]["captured"] == frames
+        assert [figures["captured"] for figures in made.report().as_dict()["removed"]] == [3, 5]
     assert seen.indices("door") == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1]
 
 
@@ -176,7 +176,7 @@ def test_a_source_that_fails_ends_its_stream_alone() -> None:
         made.add(spec("bad"), source=source(Scripted([], error=SourceError("no camera there"))))
         seen.until("good", 20)
     assert {e.name: str(e.error) for e in ends} == {"bad": "no camera there", "good": "None"}
-    assert made.report()["streams"]["bad"]["errors"] == ["no camera there"]
+    assert made.report().as_dict()["streams"]["bad"]["errors"] == ["no camera there"]
 
 
 def test_pause_and_resume_of_one_stream() -> None:
@@ -245,7 +245,7 @@ def test_a_stream_whose_only_output_fails_is_abandoned_unless_it_is_wanted_for_i
         with Session(probe, SessionOptions(keep_going=keep_going)) as made:
             made.add(spec("door"), Outputs([Shelf(fails=3)]), source=source(Scripted(clip(10), wait=not keep_going)))
             assert made.wait(PATIENCE_S)
-        figures = made.report()["streams"]["door"]
+        figures = made.report().as_dict()["streams"]["door"]
         assert figures["errors"] == ["disk full: out.mp4"]
         assert figures["shown"] == (9 if keep_going else 3)
 
@@ -261,7 +261,7 @@ def test_a_consumer_that_fails_ends_only_streams_that_have_nothing_else() -> Non
         made.add(spec("video too"), Outputs([shelf]), source=source(Scripted(clip())))
         assert made.wait(PATIENCE_S)
     assert shelf.shown == list(range(10))
-    assert made.report()["errors"] == ["disk full: lines"]
+    assert made.report().as_dict()["errors"] == ["disk full: lines"]
 
 
 def test_consumers_come_and_go_while_it_runs() -> None:
@@ -288,7 +288,7 @@ def test_a_stop_ends_everything_and_nothing_can_be_added() -> None:
         assert time.monotonic() - began_s < 1.0
         with pytest.raises(Stopped):
             made.add(spec("other"), source=source(Scripted(clip())))
-    for figures in made.report()["streams"].values():
+    for figures in made.report().as_dict()["streams"].values():
         assert figures["captured"] == figures["shown"] + sum(figures["dropped"].values()) + figures["failed"]
 
 
@@ -392,7 +392,7 @@ def test_five_hundred_adds_and_removes_beside_two_steady_streams() -> None:
                 open_names.add(name)
         for name in steady:
             made.remove(name)
-        removed = made.report()["removed"]
+        removed = made.report().as_dict()["removed"]
     assert len(removed) > CHANGES // 3
     for figures in removed:
         assert figures["captured"] == figures["shown"] + sum(figures["dropped"].values()) + figures["failed"]

@@ -42,11 +42,11 @@ def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
     if job.error is not None:
         raise job.error
     report = job.report()
-    shown = sum(s["shown"] for s in report["streams"].values())
+    shown = report.session.shown
     costs = _parts(settings, Path(streams[0].spec.address))
     limit_fps = 1e3 * cores() / sum(costs.values())
-    fps = report["throughput_fps"] or 0.0
-    result = report | {
+    fps = report.session.throughput_fps or 0.0
+    result = report.as_dict() | {
         "run_fps": round(shown / wall_s, 1),
         "cpu_ms": round(1e3 * cpu_s / max(shown, 1), 3),
         "parts_cpu_ms": costs,

@@ -16,7 +16,7 @@ from app.machine.machine import Usage, Used
 from app.streams import StreamPlan
 from pipelines.crew import Crew
 from pipelines.errors import SourceError
-from pipelines.frame import Result
+from pipelines.frame import CAUSES, Result
 from pipelines.lane import Lane, Outputs
 from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.predict.interface import Predictor
@@ -159,21 +159,21 @@ def _run(lanes: Sequence[Lane], stop: threading.Event, between: tuple[float, flo
 
 def _trial(counted: Counted, ledgers: Sequence[StreamLedger], used: Used) -> Trial:
     report = counted.monitor.report()
-    streams = report["streams"].values()
-    captured, shown, late = (sum(s[key] for s in streams) for key in ("captured", "shown", "late"))
-    dropped = {cause: sum(s["dropped"][cause] for s in streams) for cause in next(iter(streams))["dropped"]}
-    shares = [s["shown"] / s["captured"] if s["captured"] else 0.0 for s in streams]
+    streams = list(report.streams.values())
+    captured, shown, late = report.captured, report.shown, sum(s.late for s in streams)
+    shares = [s.shown / s.captured if s.captured else 0.0 for s in streams]
+    figures = report.as_dict()
     return Trial(
         streams=len(ledgers),
         captured=captured,
         shown=shown,
         late=late,
-        dropped=dropped,
+        dropped={cause: sum(s.dropped[cause] for s in streams) for cause in CAUSES},
         goodput=(shown - late) / captured if captured else math.nan,
         fairness=jain(shares),
         busy=used.here,
         elsewhere=used.elsewhere,
         adds_up=all(x.captured == x.shown + x.failed + sum(x.dropped.values()) for x in ledgers),
-        latency_ms=report["latency_ms"],
-        batch_sizes=report["batch_sizes"],
+        latency_ms=figures["latency_ms"],
+        batch_sizes=figures["batch_sizes"],
     )

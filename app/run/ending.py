@@ -34,7 +34,7 @@ def finished(job: Job, settings: Settings, terminal: Terminal) -> int:
     code = _code(job, settings)
     if job.monitor.ledgers or job.error is None:
         report = job.report()
-        written = settings.report is not None and _write_report(report, settings.report, terminal.results)
+        written = settings.report is not None and _write_report(report.as_dict(), settings.report, terminal.results)
         if settings.report is not None and not written:
             code = FAILED
         if not settings.quiet:

@@ -8,9 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from app import build
 from app.config import Settings
@@ -22,7 +22,8 @@ from app.terminal.stdio import Results
 from pipelines.cores import cores
 from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Outputs
-from pipelines.monitor import LatencyMonitor
+from pipelines.monitor import LatencyMonitor, SessionReport, StreamReport
+from pipelines.monitor.reports import EngineReport, RunReport
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.redact import redact
@@ -196,32 +197,44 @@ class Job:
         """Whether every result has its JSON line."""
         return not self.session.consumer_failed
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> RunReport:
         """The whole report."""
-        session, report = self.session, self.session.report()
-        # Files that still waited for their turn when the run was stopped.
-        report["streams"] |= {s.name: empty_stream() for s in self.streams if s.name not in report["streams"]}
-        for name, message in self._dead.items():
-            report["streams"][name] = empty_stream(message)
+        session, settings = self.session, self._settings
         model = session.model if session.loaded else None
-        engine = model.engine if model else None
-        report["device"]["memory_mb"] = round(memory_mb(model) if model else resident_mb(), 1)
-        report["budget_ms"] = self._settings.budget_ms
-        report["warmup_s"] = round(model.predictor.warmup_s, 3) if model else None
-        report["ready_s"] = round(session.ready_s - session.began_s, 3) if session.ready_s else None
-        report["engine"] = {
-            "name": engine.name if engine else None,
-            "precision": engine.precision if engine else None,
-            "device": engine.device if engine else None,
-            "model": self._settings.model,
-            "why": model.why if model else None,
-            "profile_ms": model.predictor.profile.as_ms() if model and session.ready_s else {},
-            "workers": model.workers() if model else [],
-        }
-        if self.error is not None:
-            report["errors"].append(redact(str(self.error) or type(self.error).__name__))
-        report["machine"] = machine()
-        return report
+        return RunReport(
+            session=self._session_report(model),
+            engine=_engine_report(settings.model, model, warm=session.ready_s > 0),
+            budget_ms=settings.budget_ms,
+            warmup_s=round(model.predictor.warmup_s, 3) if model else None,
+            ready_s=round(session.ready_s - session.began_s, 3) if session.ready_s else None,
+            machine=machine(),
+        )
+
+    def _session_report(self, model: Model | None) -> SessionReport:
+        report = self.session.report()
+        # Files that still waited for their turn when the run was stopped.
+        waiting = {s.name: StreamReport(s.name) for s in self.streams if s.name not in report.streams}
+        dead = {name: StreamReport(name, errors=(message,)) for name, message in self._dead.items()}
+        error = self.error
+        errors = () if error is None else (redact(str(error) or type(error).__name__),)
+        memory = round(memory_mb(model) if model else resident_mb(), 1)
+        # The JSON lines are an output of the run like a video: their loss is among the errors.
+        lines = self._lines.name if self._lines is not None else None
+        return replace(
+            report,
+            streams={**report.streams, **waiting, **dead},
+            device=replace(report.device, memory_mb=memory),
+            errors=(*report.errors, *errors),
+            consumers=tuple(c for c in report.consumers if c.name != lines),
+        )
+
+
+def _engine_report(asked: str, model: Model | None, *, warm: bool) -> EngineReport:
+    """asked: the model's name as given."""
+    if model is None:
+        return EngineReport(asked)
+    engine, profile = model.engine, model.predictor.profile.as_ms() if warm else {}
+    return EngineReport(asked, engine.name, engine.precision, engine.device, model.why, profile, model.workers())
 
 
 def _closed(close: Callable[[], object]) -> None:
@@ -229,10 +242,3 @@ def _closed(close: Callable[[], object]) -> None:
         close()
     except SinkError as error:
         log.error("%s", error)
-
-
-def empty_stream(*faults: str) -> dict[str, Any]:
-    """The report of a stream that never began."""
-    ledger = LatencyMonitor(0.0).open("", live=False)
-    ledger.faults += faults
-    return ledger.report()

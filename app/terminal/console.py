@@ -1,4 +1,4 @@
-"""What a person at the terminal sees: log lines, a live picture of the run, and the summary at its end."""
+"""The terminal of a run: log lines, a live display, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.monitor import Glance, LatencyMonitor, StreamLedger
+from pipelines.monitor import Glance, LatencyMonitor, SessionReport, StreamLedger, StreamReport
+from pipelines.monitor.reports import RunReport
 from pipelines.redact import printable
 
 MANY = 30
-"""Files that are shown with a bar of their own; of more, those that have not ended."""
+"""Most files with a bar of their own; of more files only those that have not ended have one."""
 
 
 class _Handler(logging.Handler):
-    """Log lines above the live display, each on one line, without markup or colours of their own."""
+    """Prints log records above the live display, each on one line. Markup and colours in a message have no effect."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class _Handler(logging.Handler):
 
 
 def start_logging(console: Console, *, verbose: bool, quiet: bool) -> None:
-    """Send the loggers of Watchline to the terminal. Calling it again replaces the console."""
+    """Send the loggers of Watchline to the terminal. A second call replaces the console."""
     logger = logging.getLogger("watchline")
     logger.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
     logger.handlers[:] = [_Handler(console)]
@@ -42,7 +43,7 @@ def start_logging(console: Console, *, verbose: bool, quiet: bool) -> None:
 
 
 class RunScreen:
-    """The live display of a run: bars for files, a table for cameras. Nothing is shown where there is no terminal.
+    """The live display of a run: bars for files, a table for cameras. Nothing is shown unless the console is a terminal.
 
     Thread: the main thread.
     """
@@ -51,7 +52,7 @@ class RunScreen:
         self.console = console
         self._monitor = monitor
         self._on = console.is_terminal and not quiet
-        # Standard output is for JSON lines: rich would print them here, above the display.
+        # Standard output is for JSON lines: if rich redirected it, it would print them above the display.
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -70,7 +71,7 @@ class RunScreen:
         return self
 
     def refresh(self) -> None:
-        """Draw the run as it is now."""
+        """Draw the present state of the run."""
         if self._on:
             self._live.update(self._drawn(), refresh=True)
 
@@ -89,21 +90,21 @@ class RunScreen:
 
     def _update_bar(self, ledger: StreamLedger) -> None:
         glance = ledger.glance()
-        done = glance.captured - ledger.in_flight
+        done = glance.done
         if ledger.stream not in self._tasks:
             if len(self._tasks) >= MANY and glance.ended:
                 return
             self._tasks[ledger.stream] = self._progress.add_task(escape(printable(ledger.stream)), total=None, fps=0.0)
-        # A header that announces too few frames must not give 110 %.
+        # A header can announce too few frames: the bar stays within 100 %.
         total = done if glance.ended else max(ledger.expected, done) if ledger.expected else None
-        self._progress.update(self._tasks[ledger.stream], completed=done, total=total, fps=glance.fps)
+        self._progress.update(self._tasks[ledger.stream], completed=done, total=total, fps=glance.recent_fps)
         if len(self._tasks) > MANY and glance.ended:
             self._progress.remove_task(self._tasks.pop(ledger.stream))
 
 
 def camera_table(cameras: Sequence[Glance]) -> Table:
-    """One row a camera: is it there, how fast, how late, what was lost; its age by the cameras' own clocks, where one of
-    them can be compared with this machine's."""
+    """One row for each camera: its state, rate, latency and losses. The age by the cameras' own clocks is a column if one of
+    them can be compared with this machine's clock."""
     aged = any(c.camera_age_ms is not None for c in cameras)
     names = ["stream", "state", "fps", "p50 ms", "p99 ms", *["camera age ms"] * aged, "shown", "late", "dropped", "failed"]
     table = Table(*names, box=None)
@@ -113,31 +114,33 @@ def camera_table(cameras: Sequence[Glance]) -> Table:
             state = f"[red]no signal {c.silent_s:.0f} s[/red]"
         times = ["-" if ms is None else f"{ms:.1f}" for ms in (c.p50_ms, c.p99_ms, *[c.camera_age_ms] * aged)]
         counts = (str(n) for n in (c.shown, c.late, c.dropped, c.failed))
-        table.add_row(Text(printable(c.stream)), state, f"{c.fps:.1f}", *times, *counts)
+        table.add_row(Text(printable(c.stream)), state, f"{c.recent_fps:.1f}", *times, *counts)
     return table
 
 
-def summary(report: dict[str, Any], places: Sequence[str]) -> list[str]:
-    """The lines that end a run: what was done, how fast, how late, what was lost and why, where to look."""
-    streams = report["streams"]
-    shown, captured = (sum(s[key] for s in streams.values()) for key in ("shown", "captured"))
-    began = sum(s["captured"] > 0 for s in streams.values())
-    of = f"{began} of " if began < len(streams) else ""
-    lines = [f"{shown} of {captured} frames shown from {of}{counted(len(streams), 'streams')}"]
-    if report["throughput_fps"]:
-        lines[0] += f", {report['throughput_fps']:.1f} frames/s"
-    engine = report["engine"]
-    if engine["name"] is not None:  # else it was stopped before one was chosen
-        lines.append(f"model {engine['model']}: {engine['name']} {engine['precision']} on {engine['device']}")
-    if any(s["live"] and s["shown"] for s in streams.values()):
-        total = report["latency_ms"]["total"]
+def summary(report: RunReport, places: Sequence[str]) -> list[str]:
+    """The last lines of a run: frames, rate, engine, latency, losses with their causes, and the places of the outputs."""
+    session, engine = report.session, report.engine
+    streams = list(session.every_stream())
+    lines = [_frames(session, streams)]
+    if engine.name is not None:  # None if the run was stopped before an engine was chosen
+        lines.append(f"model {engine.model}: {engine.name} {engine.precision} on {engine.device}")
+    if session.goodput is not None and any(s.live and s.shown for s in streams):
+        total = session.latency_ms["total"]
         lines.append(
-            f"latency p50 {total['p50']} ms, p99 {total['p99']} ms, max {total['max']} ms; "
-            f"{100 * report['goodput']:.2f} % within {report['budget_ms']:g} ms"
+            f"latency p50 {total.p50} ms, p99 {total.p99} ms, max {total.max} ms; "
+            f"{100 * session.goodput:.2f} % within {report.budget_ms:g} ms"
         )
-    lines += [line for name, s in streams.items() if (line := _camera_age(name, s))]
-    lines += [line for name, s in streams.items() if (line := _losses(name, s))]
+    lines += [line for s in streams if (line := _camera_age(s))]
+    lines += [line for s in streams if (line := _losses(s))]
     return [*lines, *places]
+
+
+def _frames(session: SessionReport, streams: Sequence[StreamReport]) -> str:
+    began = sum(s.captured > 0 for s in streams)
+    of = f"{began} of " if began < len(streams) else ""
+    line = f"{session.shown} of {session.captured} frames shown from {of}{counted(len(streams), 'streams')}"
+    return f"{line}, {session.throughput_fps:.1f} frames/s" if session.throughput_fps else line
 
 
 def counted(number: int, things: str) -> str:
@@ -145,16 +148,16 @@ def counted(number: int, things: str) -> str:
     return f"{number} {things.removesuffix('s') if number == 1 else things}"
 
 
-def _camera_age(name: str, s: dict[str, Any]) -> str:
-    """The age by the camera's own clock, where that means something."""
-    age, why = s["camera_age_ms"], {"same host": "on this host", "trusted": "trusted"}.get(s["camera_clock"])
-    return f"  {name}: shown at an age of p50 {age['p50']} ms, p99 {age['p99']} ms by its own clock ({why})" if age else ""
+def _camera_age(s: StreamReport) -> str:
+    """The age by the camera's own clock; empty unless that clock can be compared with this machine's."""
+    age, why = s.camera_age_ms, {"same host": "on this host", "trusted": "trusted"}.get(s.camera_clock or "")
+    return f"  {s.name}: shown at an age of p50 {age.p50} ms, p99 {age.p99} ms by its own clock ({why})" if age else ""
 
 
-def _losses(name: str, s: dict[str, Any]) -> str:
-    parts = [f"{n} dropped ({cause})" for cause, n in s["dropped"].items() if n]
-    parts += [f"{s[key]} {key}" for key in ("failed", "late") if s[key]]
-    parts += [counted(s["decode_errors"], "decode errors")] if s["decode_errors"] else []
-    parts += [counted(len(s["outages"]), "outages")] if s["outages"] else []
-    parts += [counted(s["packets"]["lost"], "packets") + " lost"] if s["packets"] and s["packets"]["lost"] else []
-    return f"  {name}: {', '.join(parts)}" if parts else ""
+def _losses(s: StreamReport) -> str:
+    parts = [f"{n} dropped ({cause})" for cause, n in s.dropped.items() if n]
+    parts += [f"{n} {name}" for name, n in (("failed", s.failed), ("late", s.late)) if n]
+    parts += [counted(s.decode_errors, "decode errors")] if s.decode_errors else []
+    parts += [counted(len(s.outages), "outages")] if s.outages else []
+    parts += [counted(s.packets.lost, "packets") + " lost"] if s.packets and s.packets.lost else []
+    return f"  {s.name}: {', '.join(parts)}" if parts else ""

@@ -1,8 +1,6 @@
-"""What a person at the terminal sees of cameras."""
+"""The table of cameras, and the summary of a run."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +9,7 @@ from app.terminal.console import camera_table, summary
 from pipelines.clock import wall_s
 from pipelines.frame import NOTHING, CameraClock, Frame, Prediction, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor
+from pipelines.monitor.reports import EngineReport, RunReport
 from pipelines.sources.source import PacketCounts
 
 AGE_S = 0.080
@@ -35,10 +34,11 @@ def _table(monitor: LatencyMonitor) -> str:
 
 
 def _summary(monitor: LatencyMonitor) -> str:
-    report: dict[str, Any] = monitor.report() | {"budget_ms": 50.0}
-    report["engine"] = {"model": "probe", "name": "probe", "precision": "exact", "device": "cpu"}
-    report["streams"]["door"]["live"] = True
-    return "\n".join(summary(report, ()))
+    return "\n".join(summary(_report(monitor), ()))
+
+
+def _report(monitor: LatencyMonitor) -> RunReport:
+    return RunReport(monitor.report(), EngineReport("probe", "probe", "exact", "cpu"), 50.0, None, None, {})
 
 
 @pytest.mark.parametrize(("clock", "why"), [("same host", "on this host"), ("trusted", "trusted")])
@@ -47,27 +47,28 @@ def test_the_age_by_a_clock_that_can_be_compared(clock: CameraClock, why: str) -
     assert "camera age ms" in _table(monitor)
     assert " 80.0 " in _table(monitor)
     assert f"by its own clock ({why})" in _summary(monitor)
-    stream = monitor.report()["streams"]["door"]
-    assert stream["camera_clock"] == clock
-    assert stream["camera_age_ms"]["p50"] == pytest.approx(80, abs=1)
-    assert stream["latency_ms"]["p50"] == pytest.approx(30, abs=0.1)
+    stream = monitor.report().streams["door"]
+    assert stream.camera_clock == clock
+    assert stream.camera_age_ms is not None
+    assert stream.camera_age_ms.p50 == pytest.approx(80, abs=1)
+    assert stream.latency_ms.p50 == pytest.approx(30, abs=0.1)
 
 
 def test_no_age_by_a_clock_that_cannot() -> None:
     monitor = _watched("not compared")
     assert "age" not in _table(monitor)
     assert "clock" not in _summary(monitor)
-    stream = monitor.report()["streams"]["door"]
-    assert (stream["camera_clock"], stream["camera_age_ms"]) == ("not compared", None)
+    stream = monitor.report().streams["door"]
+    assert (stream.camera_clock, stream.camera_age_ms) == ("not compared", None)
 
 
 def test_packets_that_were_lost_are_in_the_summary_and_add_up_over_sessions() -> None:
     monitor = LatencyMonitor(0.05)
     ledger = monitor.open("door", live=True)
-    assert ledger.report()["packets"] is None
+    assert ledger.report().packets is None
     ledger.packets(PacketCounts(received=100, lost=2, reordered=1))
     ledger.packets(PacketCounts(received=50, lost=1, duplicated=4))
-    assert ledger.report()["packets"] == {"received": 150, "lost": 3, "reordered": 1, "duplicated": 4}
+    assert ledger.report().as_dict()["packets"] == {"received": 150, "lost": 3, "reordered": 1, "duplicated": 4}
     assert "door: 3 packets lost" in _summary(monitor)
 
 
@@ -81,8 +82,4 @@ def test_one_of_a_thing_is_one_thing_and_streams_that_gave_nothing_do_not_count(
     assert "1 of 1 frames shown from 1 stream" in said
     assert "1 decode error, 1 outage, 1 packet lost" in said
     monitor.open("nope", live=False)
-    report: dict[str, Any] = monitor.report() | {"budget_ms": 50.0}
-    report["engine"] = {"model": "probe", "name": "probe", "precision": "exact", "device": "cpu"}
-    for stream in report["streams"].values():
-        stream["live"] = False
-    assert "1 of 1 frames shown from 1 of 2 streams" in summary(report, ())[0]
+    assert "1 of 1 frames shown from 1 of 2 streams" in summary(_report(monitor), ())[0]

@@ -29,11 +29,11 @@ from pipelines.render.overlay import NO_BOXES, Overlay
 from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, Done, environ, finished, read_lines, running, values, watchline
 from tests.display import Environ, start_xvfb, without_display
+from tests.monitor.made import end
 from tests.sinks.window_scenarios import press_close, press_q, window_id
 from tests.sources.conftest import ffmpeg
 from tests.sources.play import Transmitter
 from tests.system import need
-from tests.test_monitor import end
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(120)]
 START_S = 15.0
@@ -281,10 +281,10 @@ def test_c20_percentiles_of_a_known_list() -> None:
     for k in range(1000):
         ms = 7 * k % 1000 + 1
         end(ledgers[k % 2], "ok", float(k), ms / 1000)
-    total = monitor.report()["latency_ms"]["total"]
-    assert total["count"] == 1000
+    total = monitor.report().latency_ms["total"]
+    assert total.count == 1000
     for name, wanted in (("p50", 500), ("p95", 950), ("p99", 990), ("max", 1000)):
-        assert total[name] == pytest.approx(wanted, abs=1), name
+        assert getattr(total, name) == pytest.approx(wanted, abs=1), name
 
 
 # C41: no child that could block.
