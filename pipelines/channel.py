@@ -1,4 +1,4 @@
-"""A bounded, closable hand-over between two threads, with a named overflow policy."""
+"""A bounded, closable queue between two threads, with a named overflow policy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class Closed(Exception):
 
 
 class Channel(Generic[T]):
-    """Holds at most `capacity` items.
+    """A queue of at most `capacity` items. Any thread may call its methods.
 
-    overflow="block": `put` waits for room, nothing is lost. overflow="newest": `put` never waits, the oldest item
-    makes room and is returned to the putter, who accounts for it.
+    overflow: "block": `put` waits for room, and no item is dropped; "newest": `put` never waits, but drops the oldest item
+    and returns it to the caller, which counts the drop.
+
+    :raises ValueError: if capacity is less than 1.
     """
 
     def __init__(self, capacity: int, overflow: Overflow) -> None:
@@ -32,9 +34,9 @@ class Channel(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, item: T) -> T | None:
-        """Hand an item over; returns the item that had to make room, if any.
+        """Append an item. Returns the item that was dropped to make room, or None.
 
-        :raises Closed: if the channel was closed, before or while waiting for room.
+        :raises Closed: if the channel is closed, already or while the call waits for room.
         """
         with self._changed:
             displaced = None
@@ -49,14 +51,16 @@ class Channel(Generic[T]):
             return displaced
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the oldest item, waiting for one.
+        """Remove and return the oldest item; waits until there is one.
+
+        timeout: seconds; None: no limit.
 
         :raises Closed: if the channel is closed and empty.
-        :raises TimeoutError: if nothing came in `timeout` seconds.
+        :raises TimeoutError: if no item arrives within `timeout` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._items or self._closed, timeout):
-                raise TimeoutError(f"nothing came within {timeout} s")
+                raise TimeoutError(f"no item within {timeout} s")
             if not self._items:
                 raise Closed
             item = self._items.popleft()
@@ -76,7 +80,7 @@ class Channel(Generic[T]):
             return len(self._items)
 
     def close(self) -> None:
-        """End of data: what is inside can still be taken. Closing twice is fine."""
+        """Mark the end of the data. Items in the channel can still be taken. May be called more than once."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

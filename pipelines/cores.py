@@ -1,4 +1,4 @@
-"""The cores that this process may use, by its affinity and by the quota of its container; and the name of the CPU."""
+"""The cores that this process may use, by its CPU affinity and by its container's quota; and the name of the CPU."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ Limit = Callable[[Path], float | None]
 
 
 def cores() -> int:
-    """Whole cores, at least one. `os.cpu_count()` would name those of the machine."""
+    """Number of whole cores that this process may use, at least one. (`os.cpu_count()` counts those of the machine.)"""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = quota()
     return max(1, count if limit is None else min(count, int(limit)))
 
 
 def share(workers: int) -> int:
-    """Threads for each of so many workers: together no more than there are cores, where there are that many."""
+    """Threads for each of `workers` workers: all cores divided by the workers, but at least one each."""
     return max(1, cores() // workers)
 
 
 def quota(groups: Path = GROUPS, mount: Path = MOUNT) -> float | None:
-    """Cores' worth of time that this process's control groups grant it, the least of all levels; None: no limit."""
+    """The CPU quota of this process's control groups, in cores, the least of all levels; None if there is no limit."""
     return min(granted("cpu", _of_v2, _of_v1, groups, mount), default=None)
 
 
 def granted(controller: str, of_v2: Limit, of_v1: Limit, groups: Path = GROUPS, mount: Path = MOUNT) -> list[float]:
-    """What a controller of this process's control groups limits, at each level that has a limit. of_v2, of_v1: read it in the
-    folder of a group; None where there is none."""
+    """The limits that a controller sets for this process, one for each level of its control groups that has a limit.
+
+    controller: its name in cgroup v1, such as "cpu" or "memory". of_v2, of_v1: read the limit from the folder of a group of
+    that cgroup version; they return None if it has no limit. groups: the process's groups; mount: the cgroup file system.
+    """
     try:
         lines = groups.read_text().splitlines()
     except OSError:
@@ -47,21 +50,23 @@ def granted(controller: str, of_v2: Limit, of_v1: Limit, groups: Path = GROUPS, 
 
 
 def _levels(root: Path, path: str, read: Limit) -> list[float]:
-    """The limits of a group and of those above it. Seen from a container, only its own may be there, as the root."""
+    """The limits of a group and of its parents. Inside a container only its own group may be visible, as the root."""
     folder = root / path.lstrip("/")
     folders = [folder, *(p for p in folder.parents if p.is_relative_to(root))]
     return [limit for f in folders if (limit := read(f)) is not None]
 
 
 def _of_v2(folder: Path) -> float | None:
+    """CPU quota in cores of a cgroup v2 folder; None if it has none."""
     try:
         quota_us, period_us = (folder / "cpu.max").read_text().split()
         return int(quota_us) / int(period_us)
     except (OSError, ValueError):
-        return None  # not there, or "max"
+        return None  # the file is missing, or says "max"
 
 
 def _of_v1(folder: Path) -> float | None:
+    """CPU quota in cores of a cgroup v1 folder; None if it has none."""
     try:
         quota_us, period_us = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
     except (OSError, ValueError):
@@ -70,7 +75,7 @@ def _of_v1(folder: Path) -> float | None:
 
 
 def cpu_name() -> str:
-    """The processor, as the kernel names it."""
+    """The processor's model name in /proc/cpuinfo; the machine type, such as "aarch64", if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Threads that end together: the first error wins, and leaving the `with` waits for every one of them."""
+"""A group of threads that end together: the first error is raised, and leaving the `with` waits for all threads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Crew:
-    """A group of named threads, none of them daemons.
+    """A group of named threads that are not daemons.
 
-    When one raises, `abort` is called once (it should make the others end), and the error comes out of the `with`
-    with the thread's name as a note.
+    If a thread raises, `abort` is called once, in that thread, and must make the other threads end. The `with` then raises
+    the first error, with the thread's name as a note. `abort` is also called if the body of the `with` raises.
     """
 
     def __init__(self, abort: Callable[[], None]) -> None:
@@ -18,13 +18,13 @@ class Crew:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.error: BaseException | None = None
-        """The first error of any thread."""
+        """The first error of any thread; None so far."""
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Run `work` in a new thread called `name`, a name that it may change. Threads of the crew may start others."""
+        """Run `work` in a new thread with this name, which `work` may change. Threads of the crew may start further threads."""
         thread = threading.Thread(target=self._run, args=(work,), name=name)
         with self._lock:
-            # Within the lock: `join` would take one that is about to start for one that has ended.
+            # With the lock held: `join` would mistake a thread that is about to start for one that has ended.
             thread.start()
             self._threads.append(thread)
 
@@ -35,7 +35,7 @@ class Crew:
             self.fail(error, threading.current_thread().name)
 
     def fail(self, error: BaseException, name: str) -> None:
-        """Note the first error and make the others end."""
+        """Record an error of the thread `name`; the first error also calls `abort`. Any thread."""
         error.add_note(f"in thread {name}")
         with self._lock:
             first = self.error is None
@@ -45,12 +45,12 @@ class Crew:
             self._abort()
 
     def alive(self) -> list[str]:
-        """Names of the threads that still run."""
+        """Names of the running threads."""
         with self._lock:
             return [t.name for t in self._threads if t.is_alive()]
 
     def join(self) -> None:
-        """Wait until every thread has ended, those that were started meanwhile too."""
+        """Wait until all threads have ended, also those that start during the wait."""
         while True:
             with self._lock:
                 waiting = [t for t in self._threads if t.is_alive()]

@@ -1,7 +1,7 @@
-"""The few kinds of error that Watchline raises itself.
+"""The exceptions that Watchline itself raises.
 
-Each message is one sentence for a person: what was given, what is allowed, what to do. Anything else that
-escapes a thread is a fault of the program and comes out at the top with the thread's name.
+Each message is one sentence for a person and names the given value, the allowed values, and the remedy. Any other
+exception that escapes a thread is a bug; it is raised at the top with the thread's name as a note.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class WatchlineError(Exception):
 
 
 class UsageError(WatchlineError):
-    """What was asked for cannot be done: unknown model, impossible output, wrong value. Known before the first frame."""
+    """A request that cannot be met: unknown model, impossible output, wrong value. Raised before the first frame."""
 
 
 class SourceError(WatchlineError):
     """A source could not be opened or read.
 
-    `permanent` says that no retry can mend it (malformed URL, unknown host, 401, 403, 404, not a video);
-    `denied` narrows it to refused credentials (401, 403), which a camera may mend later.
+    permanent: no retry can succeed (malformed URL, unknown host, 401, 403, 404, not a video).
+    denied: the credentials were refused (401, 403); the camera may accept them later.
     """
 
     def __init__(self, message: str, *, permanent: bool = False, denied: bool = False) -> None:
@@ -33,8 +33,11 @@ class SourceError(WatchlineError):
         self.denied = denied
 
     def bare(self) -> SourceError:
-        """The same error without the way that it came. Who keeps an error keeps every frame of that way, and with them the
-        session's decoder and pictures, 7 MB or more; a session that keeps its own error even keeps itself."""
+        """This error without its traceback, context and cause.
+
+        Call it before an error is stored: its traceback refers to every stack frame and so to the session's decoder and
+        pictures, 7 MB or more. A session that stores its own error would even keep itself alive.
+        """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
@@ -48,15 +51,15 @@ class EngineError(WatchlineError):
 
 
 class EngineLost(EngineError):
-    """The engine is gone with all that it was given: its process died, or answered nothing for far too long."""
+    """The engine and all batches given to it are lost: its process died, or has not answered within its time limit."""
 
 
 class Stopped(Exception):
-    """What was being begun was told to stop before it was ready. No error: whoever told it knows why."""
+    """A start was stopped before it finished. This is not a failure: the caller asked for the stop."""
 
 
 class Dropped(Exception):
-    """The outcome of a frame that will not be shown; `cause` is the ledger's."""
+    """The outcome of a dropped frame; `cause` is the reason that the ledger counts."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)
@@ -64,9 +67,11 @@ class Dropped(Exception):
 
 
 class Refused(Exception):
-    """A request that was not taken, at once: so many wait already ("full"), pictures in work hold all the memory that they may
-    ("memory"), it could not be answered before its deadline ("deadline"), or no worker is ready ("no_worker").
-    `retry_after_s`: when the same request would be taken, if nothing else came.
+    """A request was refused immediately.
+
+    why: "full" if the queue is full, "memory" if the pictures in work use all the memory that they may, "deadline" if the
+    request could not be answered before its deadline, "no_worker" if no worker is ready.
+    retry_after_s: seconds until the same request would be accepted if no other arrives.
     """
 
     def __init__(self, retry_after_s: float, why: Literal["full", "memory", "deadline", "no_worker"]) -> None:
@@ -76,7 +81,7 @@ class Refused(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong in a few words: those of the system, without the name or the address that libraries put into their own
-    text; else the first line of that text; else the kind of error."""
-    said = getattr(error, "strerror", None) or str(error)
-    return next((line for line in said.splitlines() if line.strip()), type(error).__name__)
+    """The reason of an error in a few words: the system's text if there is one, because it does not contain the file name or
+    address that libraries put into their own; else the first line of the error's text; else the name of its class."""
+    text = getattr(error, "strerror", None) or str(error)
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
