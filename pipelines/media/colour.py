@@ -1,4 +1,4 @@
-"""The colour matrices: one row for each, with its numbers in H.273, in FFmpeg's scaler and in FFmpeg's filters."""
+"""The colour matrices, one row for each: coefficients, and the codes of H.273, of FFmpeg's scaler and of FFmpeg's filters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ COEFFICIENTS: dict[Matrix, Coefficients] = {
     "smpte240m": Coefficients(0.212, 0.087, 7, "smpte240m"),
 }
 MATRICES: dict[int, Matrix] = {**{row.code: matrix for matrix, row in COEFFICIENTS.items()}, 5: "bt601", 10: "bt2020"}
-"""AVColorSpace -> matrix. Any other value, also "unspecified", is read as BT.601, as the ffmpeg command line does.
+"""AVColorSpace -> matrix. Every other value, including "unspecified", is read as BT.601, as the ffmpeg command line does.
 
-5 is BT.601 of 625 lines, with the coefficients of 6; 10 is BT.2020 of constant luminance, which is read as 9.
+5 is BT.601 with 625 lines, which has the coefficients of 6. 10 is BT.2020 with constant luminance and is read as 9.
 """
 _SCALER_BT601 = 5
 
 
 def scaler_code(matrix: Matrix) -> int:
-    """The number of a matrix in FFmpeg's scaler (SWS_CS_*): that of H.273, except for BT.601."""
+    """FFmpeg's scaler code of a matrix (SWS_CS_*): the code of H.273, except for BT.601."""
     return _SCALER_BT601 if matrix == "bt601" else COEFFICIENTS[matrix].code

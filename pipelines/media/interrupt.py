@@ -1,12 +1,13 @@
-"""Makes FFmpeg's blocking calls end when a stop is set.
+"""Makes FFmpeg's blocking calls end when a stop event is set.
 
-PyAV gives FFmpeg an interrupt callback that looks only at the time, through the module attribute `av.container.core.time`.
-The object that stands there from the first import of this module on answers the true monotonic time, but for a thread
-whose stop is set a time far ahead, each time farther: its open or read ends at once (4 ms for an open, 0.1 s for a read
-at the most; without it a read ends only with its time limit). It is a private name: a test shows that it works with the
-PyAV at hand.
+PyAV gives FFmpeg an interrupt callback that checks only the time, through the module attribute `av.container.core.time`.
+Importing this module replaces that attribute. The replacement returns the true monotonic time, except in a thread with a
+set stop: there it returns a time far in the future, and a later one at each call. So the thread's open or read passes its
+time limit immediately (within 4 ms for an open, 0.1 s for a read). The attribute is private: a test shows that the
+replacement works with the installed PyAV.
 
-Farther each time, because the start of a call is asked for, too: a stop that was set before the call must end it as well.
+Each returned time is later than the last because PyAV also asks for the start time of a call: a stop that was set before
+the call must end it, too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from contextlib import contextmanager
 import av.container.core as core
 
 FAR_S = 1e6
-"""Later than any time limit."""
+"""Seconds, longer than any time limit."""
 
 
 class _Clock:
+    """The replacement of the module `time` in `av.container.core`."""
+
     def __init__(self) -> None:
         self._stops: dict[int, threading.Event] = {}
         self._leaps = itertools.count(1)
@@ -39,7 +42,7 @@ core.time = _clock  # type: ignore[attr-defined]
 
 @contextmanager
 def interruptible(stop: threading.Event) -> Iterator[None]:
-    """Within the `with`, FFmpeg's calls of this thread end with ExitError or InvalidDataError when `stop` is set."""
+    """Inside the `with`, FFmpeg calls of this thread end with ExitError or InvalidDataError once `stop` is set."""
     thread = threading.get_ident()
     outer = _clock._stops.get(thread)
     _clock._stops[thread] = stop

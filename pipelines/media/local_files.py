@@ -1,4 +1,4 @@
-"""Files: how FFmpeg is told of them, whether one can be written, and by whom."""
+"""Local files: their addresses for FFmpeg, checks whether they can be written, and locks against other writers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 LOCAL = {"protocol_whitelist": "file,crypto,data"}
-"""FFmpeg's option for what a file on the disk may lead to, if it is a playlist: nothing on the network."""
+"""FFmpeg's option for files on the disk: a playlist among them may open local files, but nothing on the network."""
 
 
 def file_address(path: Path | str) -> str:
-    """A path as FFmpeg must get it: no colon, percent or dash in a name means anything."""
+    """A path in the form that FFmpeg needs, in which a colon, percent sign or dash has no special meaning."""
     return f"file:{path}"
 
 
@@ -22,18 +22,21 @@ Identity = tuple[int, int]
 """Device and inode of a regular file."""
 
 
-def identity(of: Path | int) -> Identity | None:
-    """Which file a path or an open descriptor is now; None of what is no regular file.
+def identity(file: Path | int) -> Identity | None:
+    """The identity of the file that a path or an open descriptor refers to now; None if it is not a regular file.
 
-    :raises OSError: if there is none.
+    :raises OSError: if there is no such file.
     """
-    found = os.stat(of)
+    found = os.stat(file)
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def lost(path: Path, written: Identity | None) -> str | None:
-    """What became of the regular file that is being written at `path`, if it is no longer there. Call it before the close:
-    until then no other file can have its inode."""
+    """Whether a file that is being written is still at `path`: "replaced" by another file, "removed", or None if it is there.
+
+    written: the identity of the file at its opening; None if it is not regular. Call it before the file is closed: until
+    then no other file can get its inode.
+    """
     if written is None:
         return None
     try:
@@ -41,18 +44,21 @@ def lost(path: Path, written: Identity | None) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return "removed"
     except OSError:
-        return None  # a folder that may not be entered any more says nothing about the file
+        return None  # the folder cannot be entered any more: nothing is known about the file
 
 
 def try_to_write(path: Path, *, regular: bool = False) -> None:
-    """See whether a file can be written at `path`; with `regular`, neither a pipe nor a device. Creates and changes nothing.
+    """Check that a file can be written at `path`. Creates and changes nothing.
 
-    :raises OSError, ValueError: if not.
+    regular: refuse pipes and devices.
+
+    :raises OSError: if it cannot be written.
+    :raises ValueError: if the path is malformed (a null byte).
     """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        # Whether a file can be made there is only known by making one: it has no name, or another one for a moment.
+        # Only creating a file shows whether one can be created there; this one has no name, or briefly another one.
         with tempfile.TemporaryFile(dir=path.parent):
             return
     if stat.S_ISDIR(mode):
@@ -62,18 +68,20 @@ def try_to_write(path: Path, *, regular: bool = False) -> None:
             pass
     elif regular:
         raise OSError(errno.EINVAL, "it is not a regular file")
-    elif not os.access(path, os.W_OK):  # opening a pipe would wait for its reader
+    elif not os.access(path, os.W_OK):  # not by opening it: a pipe would block until it has a reader
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 class Claim:
-    """Keeps other runs from writing a regular file, until it is closed: two that write one would each destroy the other's.
-    What is no regular file has no such owner, nor has one where the file system knows no locks."""
+    """A lock on a regular file until it is closed, so that two runs cannot write, and destroy, the same file.
+
+    There is no lock on pipes and devices, nor on a file system without locks: then it does nothing.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Makes the file if it is not there, and leaves its content as it is.
+        """Creates the file if it does not exist; does not change its content.
 
-        :raises OSError: if another run has it, or it cannot be opened.
+        :raises OSError: if another run holds the lock, or the file cannot be opened.
         """
         self._fd: int | None = None
         if path.exists() and not path.is_file():
@@ -88,7 +96,7 @@ class Claim:
             self.close()
 
     def close(self) -> None:
-        """Let others write it. More than once is fine."""
+        """Release the lock. May be called more than once."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,4 +1,4 @@
-"""Packets of a container, as both sources and sinks take them from PyAV."""
+"""Reading packets of a container with PyAV, for sources and sinks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from av.stream import Stream
 
 
 def demuxed(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
-    """All packets of the streams, or of all streams, and an empty one for each at the end.
+    """All packets of the given streams (of all streams if none is given), then one empty packet for each stream.
 
-    A stream that shows up while packets are read (a sound track that a transport stream names late, a broken byte) makes PyAV
-    18.1 look beyond what it has made room for when it comes to the empty ones: an IndexError, or none, by chance. The
-    packets were all there then; that an empty one may be missing, whoever needs it must mend.
+    Some of the empty packets may be missing; a caller that needs them must add them. If a new stream appears while packets
+    are read (a sound track that a transport stream announces late, a broken byte), PyAV 18.1 reads beyond its list of streams
+    when it makes the empty packets, which raises an IndexError or not, by chance. All other packets have been read by then.
     """
     packets = container.demux(*streams)
     while True:

@@ -1,4 +1,4 @@
-"""Decoder frames -> pictures. yuv420p planes are taken as they are; every other pixel format is converted once, here."""
+"""Decoder frames -> pictures. Planes in yuv420p are used without a copy; every other pixel format is converted here, once."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from pipelines.frame import Matrix, Picture
 from pipelines.media.colour import MATRICES, scaler_code
 from pipelines.media.planes import color_range, plane_array
 from pipelines.media.sidedata import display_matrix
-from pipelines.media.transparency import Page, transparent
+from pipelines.media.transparency import WhiteBackground, transparent
 
-# PyAV's list of kinds ends before FFmpeg's: a photo's EXIF block, say, would make every other kind unreadable. What it
-# does not know passes for a kind that nobody here asks for.
+# PyAV's list of side data types is shorter than FFmpeg's: an unknown one, such as a photo's EXIF block, would make all side
+# data unreadable. Unknown types are mapped to one that is not used here.
 SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore[assignment,method-assign]
 
 Turn = tuple[Literal[0, 90, 180, 270], bool]
-"""Degrees clockwise, and whether left and right swap after that."""
+"""Degrees clockwise, and whether left and right are swapped after the rotation."""
 PLAIN = ("yuv420p", "yuvj420p")
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 UPRIGHT: Turn = (0, False)
 HELD_BYTES = 256 << 20
-"""Samples of frames that may wait for Python's garbage collector. PyAV ties a frame whose side data was read to itself, and
-the collector, which counts objects, comes after two hundred of them: of 1080p that were 600 MB."""
+"""Bytes of frames that may wait for Python's garbage collector. PyAV 18.1 puts a frame into a reference
+cycle when its side data is read, and the collector, which counts objects, runs only after 200 of them: 600 MB at 1080p."""
 
 
 class Pixels:
-    """Keeps the converter of one source, and how its pictures are turned. Thread: the source's.
+    """Makes pictures from the decoded frames of one source; keeps its converters and its rotation. Thread: the source's.
 
-    steady: the frames are those of one stream. What lies beside a frame is read anew only when its size or rotation changes,
-    which costs nothing to see; a stream does not begin to stand on its head, mirrored, without either.
+    steady: all frames belong to one stream. Then a frame's side data is read only if its size or rotation changes, which is
+    free to compare: a stream does not turn or mirror its pictures without a change of either.
     """
 
     _held = 0
-    """Bytes since the collector was last called, of all sources."""
+    """Bytes of the frames, of all sources, with side data that was read since the last collection."""
 
     def __init__(self, *, steady: bool = False) -> None:
         self._converter = VideoReformatter()
@@ -48,11 +48,11 @@ class Pixels:
         self._size: tuple[int, int] | None = None
         self._rotation = 0.0
         self._to_rgb = VideoReformatter()
-        self._page = Page()
+        self._background = WhiteBackground()
         self._turned = UPRIGHT
 
     def picture(self, frame: av.VideoFrame, aspect: Fraction | None) -> Picture:
-        """The frame as a picture of this sample aspect; its planes keep the frame's memory alive."""
+        """The frame as a picture. Its planes are views that keep the frame's memory alive. aspect: of a sample; None: 1."""
         matrix = MATRICES.get(int(frame.colorspace), "bt601")
         full_range = frame.color_range == ColorRange.JPEG or frame.format.name.startswith("yuvj")
         rotation, mirrored = self._turn(frame)
@@ -62,32 +62,36 @@ class Pixels:
         return Picture(y, u, v, matrix, full_range, rotation, mirrored, aspect or Fraction(1))
 
     def _turn(self, frame: av.VideoFrame) -> Turn:
-        """A container's turn comes with every frame. A stream's own comes with some (H.264, D.2.27, H.265, D.2.17), and
-        holds until it says otherwise, at the latest until its next key picture."""
+        """The rotation and mirroring of the frame.
+
+        A container's rotation is in every frame. A stream's own is only in some (H.264, D.2.27, H.265, D.2.17); it is valid
+        until the stream changes it, at most until the next key picture.
+        """
         rotation, size = frame.rotation, (frame.width, frame.height)
         shows = rotation != self._rotation if rotation else frame.key_frame and self._turned != UPRIGHT
         if shows or size != self._size or not self._steady:
             self._size, self._rotation = size, rotation
-            self._make_room(frame)
+            self._limit_held(frame)
             found = _display_matrix(frame)
             if found is not None or frame.key_frame:
                 self._turned = found or UPRIGHT
         return self._turned
 
     @staticmethod
-    def _make_room(frame: av.VideoFrame) -> None:
-        """Before the frame's side data is read."""
+    def _limit_held(frame: av.VideoFrame) -> None:
+        """Collect garbage if more than HELD_BYTES of frames wait for it. To be called before the frame's side data is read."""
         Pixels._held += sum(plane.buffer_size for plane in frame.planes)
         if Pixels._held > HELD_BYTES:
             Pixels._held = 0
             gc.collect()
 
     def _converted(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool) -> tuple[av.VideoFrame, bool]:
+        """The frame as yuv420p, and whether it has full range; transparent parts become white."""
         # RGB has no range of its own: it becomes full range, which keeps all of its levels.
         full = full_range or frame.format.is_rgb or frame.format.name.startswith(("gray", "pal8", "mono", "ya"))
         if _coarse(frame):
             frame = self._to_rgb.reformat(frame, format="rgb24", threads=1)
-        opaque = self._page.laid_on(frame, matrix, full, EXACT) if transparent(frame.format) else frame
+        opaque = self._background.composited(frame, matrix, full, EXACT) if transparent(frame.format) else frame
         converted = self._converter.reformat(
             opaque,
             format="yuv420p",
@@ -102,12 +106,12 @@ class Pixels:
 
 
 def _coarse(frame: av.VideoFrame) -> bool:
-    """RGB of less than 8 bits a colour, of which the scaler's way to YUV would make white 248."""
+    """Whether it is RGB with less than 8 bits a colour: converted directly to YUV by the scaler, its white would become 248."""
     return frame.format.is_rgb and not frame.format.has_palette and min(c.bits for c in frame.format.components) < 8
 
 
 def _display_matrix(frame: av.VideoFrame) -> Turn | None:
-    """The turn that the frame's display matrix says (ISO 14496-12, 8.2.2), if it has one."""
+    """Rotation and mirroring by the frame's display matrix (ISO 14496-12, 8.2.2); None if it has no matrix."""
     data = display_matrix(frame)
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""Planes between numpy and FFmpeg, with their colour tags; copied only where FFmpeg cannot take them as they lie."""
+"""Planes of pictures between numpy and FFmpeg, with colour tags; copied only if FFmpeg cannot use the memory directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.media.colour import COEFFICIENTS
 
 
 def color_range(full: bool) -> int:
-    """FFmpeg's number of a range: full 0-255, else luma 16-235."""
+    """FFmpeg's number of a colour range: full (0-255), or limited (luma 16-235)."""
     return int(ColorRange.JPEG if full else ColorRange.MPEG)
 
 
@@ -26,17 +26,18 @@ def plane_array(plane: VideoPlane) -> Plane:
 
 
 def packed_array(frame: av.VideoFrame, samples: int) -> npt.NDArray[np.uint8]:
-    """(height, width, samples) uint8 view of a frame whose pixels lie in one plane. It keeps the frame's memory alive."""
+    """(height, width, samples) uint8 view of a frame with one plane, such as RGB. It keeps the frame's memory alive."""
     (plane,) = frame.planes
     flat = np.frombuffer(cast(bytes, plane), np.uint8).reshape(-1, plane.line_size)
     return flat[: frame.height, : frame.width * samples].reshape(frame.height, frame.width, samples)
 
 
 def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0, y1: int | None = None) -> av.VideoFrame:
-    """Samples x0:x1, y0:y1 of the stored planes as a yuv420p frame with its colour tags. Where x0 or y0 is odd, the first
-    chroma sample is that of the sample before, too.
+    """Samples x0:x1, y0:y1 of the stored planes as a yuv420p frame with its colour tags. If x0 or y0 is odd, the
+    first chroma sample also belongs to the luma sample before it.
 
-    On the same memory (0.01 ms), which the frame keeps alive; an odd size, which DLPack's import refuses, is copied.
+    The frame shares the picture's memory and keeps it alive (0.01 ms). If the width or height is odd, which PyAV's DLPack
+    import refuses, the samples are copied.
     """
     y = picture.y[y0:y1, x0:x1]
     h, w = y.shape
@@ -49,12 +50,12 @@ def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0,
     else:
         exported = tuple(_exportable(plane) for plane in planes)
         frame = av.VideoFrame.from_dlpack(exported, format="yuv420p", width=w, height=h)
-    # A frame made from planes has no tags.
+    # PyAV sets no colour tags on a frame that it makes from planes.
     frame.colorspace = COEFFICIENTS[picture.matrix].code
     frame.color_range = color_range(picture.full_range)
     return frame
 
 
 def _exportable(plane: Plane) -> Plane:
-    """DLPack refuses read-only memory and turned rows: those are copied."""
+    """The plane, or a copy if DLPack refuses it: if it is read-only, or its rows are mirrored."""
     return plane if plane.flags.writeable and plane.strides[1] == 1 else plane.copy()

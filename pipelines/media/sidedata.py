@@ -1,4 +1,4 @@
-"""What lies beside a frame's samples, read so that it does no harm."""
+"""Reading a frame's side data without PyAV's leaks and crashes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from av.sidedata.sidedata import SideDataContainer
 
 
 def display_matrix(frame: av.VideoFrame) -> bytes | None:
-    """The frame's display matrix (ISO 14496-12, 8.2.2), nine numbers of 32 bits.
+    """The frame's display matrix (ISO 14496-12, 8.2.2), nine 32-bit integers; None if it has none.
 
-    Not by `frame.side_data`, which makes a circle: pictures would stay until the garbage collector comes by, 200 of them.
+    `frame.side_data` is not used: it makes a reference cycle, and pictures would stay until the garbage collector runs, after
+    200 of them.
 
-    PyAV 18.1 frees what belongs to the frame when it lets go of side data that has words of its own, as a PNG's colour
-    profile has (its name): the process dies when the frame is freed, too. So the wrapper of those words, a hundred bytes, is
-    never let go of.
+    PyAV 18.1 frees memory of the frame when it frees side data with metadata, such as a PNG's colour profile (its name); the
+    process would crash when the frame is freed. So the wrapper of the metadata, a hundred bytes, is leaked on purpose.
     """
     found = SideDataContainer(frame)  # type: ignore[call-arg]
     for one in found:

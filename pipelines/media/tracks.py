@@ -1,4 +1,4 @@
-"""Which video of a container is watched: sources read it, and sinks measure the sound against it."""
+"""The choice of the video stream of a container: sources read it, and sinks align the sound to it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from av.video.stream import VideoStream
 
 
 def watched_video(container: InputContainer) -> VideoStream | None:
-    """The default video stream, the largest of several; where none is the default, the largest of all. Never an attached
-    picture, nor one of a codec that nothing here decodes. None if there is no other."""
+    """The video stream to read: the largest of those marked as default, or the largest of all if none is marked.
+
+    Attached pictures and streams without a decoder are left out. None if no other is left.
+    """
     streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     streams = [s for s in streams if s.codec_context is not None]
     default = [s for s in streams if s.disposition & Disposition.default]

@@ -1,4 +1,4 @@
-"""Pictures that can be seen through are laid on white, as on a page, whatever lies hidden in their transparent parts."""
+"""Transparent pictures are composited on white, as browsers show them; the colours of transparent parts have no effect."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pipelines.frame import Matrix
 from pipelines.media.colour import scaler_code
 from pipelines.media.planes import color_range, packed_array
 
-SEEING_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
-"""FFmpeg's own decoders of these leave out the transparency, which lies beside the picture in WebM."""
+ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""Codec -> decoder that reads transparency. FFmpeg's own decoders ignore it; WebM stores it beside the picture."""
 
 
 ROWS = 64
-"""Worked on at a time: of a whole picture the steps between would take 12 bytes a pixel."""
+"""Rows that are composited at a time: for a whole picture the intermediate arrays would take 12 bytes a pixel."""
 
 
 def decoder_of(stream: VideoStream) -> VideoCodecContext:
-    """The decoder that gives all of the stream's pictures: the stream's own, or one that sees their transparency."""
-    name = SEEING_DECODERS.get(stream.codec_context.name)
+    """The stream's own decoder, or a new one that reads transparency if the stream has it and FFmpeg has such a decoder."""
+    name = ALPHA_DECODERS.get(stream.codec_context.name)
     if name is None or stream.metadata.get("alpha_mode") != "1" or name not in av.codecs_available:
         return stream.codec_context
     context = av.CodecContext.create(name, "r")
@@ -37,16 +37,16 @@ def transparent(kind: VideoFormat) -> bool:
     return kind.has_palette or any(component.is_alpha for component in kind.components)
 
 
-class Page:
-    """White paper for the pictures of one source. Thread: the source's."""
+class WhiteBackground:
+    """Composites the pictures of one source on white. Thread: the source's."""
 
     def __init__(self) -> None:
         self._to_rgba = VideoReformatter()
 
-    def laid_on(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool, flags: int) -> av.VideoFrame:
-        """An opaque RGB frame of full range, or the frame itself if nothing of it is transparent.
+    def composited(self, frame: av.VideoFrame, matrix: Matrix, full_range: bool, flags: int) -> av.VideoFrame:
+        """The frame on white as opaque RGB with full range; the frame itself if no pixel is transparent.
 
-        flags: the scaler's. Alpha is taken as straight, not as multiplied into the colours already.
+        matrix, full_range: of the given frame. flags: of the scaler. Alpha is straight, not premultiplied.
         """
         converted = self._to_rgba.reformat(
             frame,
