@@ -15,6 +15,7 @@ from app.terminal.console import summary
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.stdio import Results
 from app.terminal.terminal import Terminal
+from app.terminal.wording import worded_in
 from pipelines.errors import UsageError, WatchlineError, reason
 from pipelines.redact import printable, redact_in
 
@@ -75,7 +76,7 @@ def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
 def _as_text(report: dict[str, Any], encoding: str) -> str:
     """JSON text; JSON's own escapes stand for characters that the encoding lacks."""
     for ascii_only in (False, True):
-        text = json.dumps(redact_in(report), indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+        text = json.dumps(redact_in(worded_in(report)), indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n"
         with contextlib.suppress(UnicodeEncodeError):
             text.encode(encoding)
             break

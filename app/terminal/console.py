@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from app.terminal.wording import worded
 from pipelines.monitor import Glance, LatencyMonitor, SessionReport, StreamLedger, StreamReport
 from pipelines.monitor.reports import RunReport
 from pipelines.redact import printable
@@ -30,7 +31,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
-        text = printable(" ".join(record.getMessage().splitlines()))
+        text = printable(worded(" ".join(record.getMessage().splitlines())))
         self._console.print(Text(text, style=style or ""), soft_wrap=True)
 
 

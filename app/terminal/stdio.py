@@ -56,8 +56,10 @@ class Results:
 
         :raises SinkError: if it cannot be written.
         """
+        from app.terminal.wording import worded  # --help needs no options' declarations
+
         try:
-            lines = "\n".join(printable(line) for line in text.split("\n"))
+            lines = "\n".join(printable(worded(line)) for line in text.split("\n"))
             self.write(lines.encode(self.encoding, "backslashreplace").decode(self.encoding) + "\n")
             self.flush()
         except OSError as error:

@@ -85,7 +85,7 @@ def open_display(environ: Mapping[str, str]) -> Display:
             display.close()
             raise
     except _NoDisplayError as trouble:
-        raise UsageError(f"--show needs a display: {trouble}; leave --show out, or start it under xvfb-run") from None
+        raise UsageError(f"`show` needs a display: {trouble}; leave `show` out, or start it under xvfb-run") from None
     return display
 
 

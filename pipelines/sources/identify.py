@@ -19,7 +19,7 @@ from pipelines.sources.synthetic import Synthetic
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 ALLOWED = (
-    f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see watchline doctor), "
+    f"a file, a quoted glob, a folder, {'://, '.join(RTSP + SCHEMES)}:// (each where FFmpeg has it: see `doctor`), "
     "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
 MAX_NAME = 60
@@ -90,9 +90,7 @@ def _check_scheme(scheme: str, text: str) -> None:
     if scheme not in RTSP + SCHEMES:
         raise UsageError(f"{redact_url(text)!r} is no source that is known; allowed: {ALLOWED}")
     if scheme in SCHEMES and not speaks(scheme):
-        raise UsageError(
-            f"{redact_url(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see watchline doctor"
-        )
+        raise UsageError(f"{redact_url(text)!r} cannot be read: this FFmpeg was built without {scheme}://; see `doctor`")
 
 
 def _check_place(text: str) -> None:
@@ -107,7 +105,7 @@ def _check_place(text: str) -> None:
     if not host or any(c in host for c in "=&;,") or (at and any(c in info for c in "@#?/^ ")):
         raise UsageError(
             f"{redact_url(text)!r} is not a valid address. If the password has special characters, percent-encode the password "
-            "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a --config"
+            "(@ is %40, : is %3A, / is %2F, # is %23), or give user and password apart in a `config`"
         )
 
 

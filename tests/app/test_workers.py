@@ -246,7 +246,7 @@ def test_each_worker_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert autoselect.devices("auto", 2) == autoselect.devices("cuda", 2) == ("cuda:0", "cuda:1")
     assert autoselect.devices("cuda:1", 1) == ("cuda:1",)
     assert autoselect.devices("cpu", 3) == ("cpu",) * 3
-    with pytest.raises(UsageError, match=r"--workers 3.*there are 2; use --workers 2"):
+    with pytest.raises(UsageError, match=r"`workers` 3.*there are 2; use `workers` 2"):
         autoselect.devices("auto", 3)
     with pytest.raises(UsageError, match="names one GPU"):
         autoselect.devices("cuda:0", 2)

@@ -71,7 +71,7 @@ def test_no_display_is_said_and_nothing_aborts(more: Environ, words: list[str]) 
     environ = without_display(**more)
     said = play("refused", environ)
     assert said.count("\n") == 1
-    for word in ("--show", "DISPLAY", *words):
+    for word in ("`show`", "DISPLAY", *words):
         assert word in said
     assert not display_there(environ)
 

@@ -44,10 +44,10 @@ def device(wanted: str) -> str:
         index = int(name.split(":")[1])
         if index < torch.cuda.device_count():
             return name
-        raise UsageError(f"--device {wanted}: there are only {torch.cuda.device_count()} GPUs, counted from cuda:0")
+        raise UsageError(f"`device` {wanted}: there are only {torch.cuda.device_count()} GPUs, counted from cuda:0")
     if wanted == "auto":
         return "cpu"
-    raise UsageError(f"--device {wanted}: no CUDA device on this machine; use --device cpu or auto")
+    raise UsageError(f"`device` {wanted}: no CUDA device on this machine; use `device` cpu or auto")
 
 
 def devices(wanted: str, workers: int) -> tuple[str, ...]:
@@ -61,10 +61,10 @@ def devices(wanted: str, workers: int) -> tuple[str, ...]:
     import torch
 
     if wanted.startswith("cuda:"):
-        raise UsageError(f"--device {wanted} names one GPU, and --workers {workers} need one each; use --device cuda")
+        raise UsageError(f"`device` {wanted} names one GPU, and `workers` {workers} need one each; use `device` cuda")
     if workers > torch.cuda.device_count():
         here = torch.cuda.device_count()
-        raise UsageError(f"--workers {workers}: each needs a GPU of its own, and there are {here}; use --workers {here}")
+        raise UsageError(f"`workers` {workers}: each needs a GPU of its own, and there are {here}; use `workers` {here}")
     return tuple(f"cuda:{k}" for k in range(workers))
 
 
@@ -91,10 +91,10 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
     kind = kind_of(name)
     if precision not in ("auto", *kind.precisions):
         raise UsageError(
-            f"--precision {precision}: the engine {name} has {', '.join(kind.precisions)}; use one of them or auto"
+            f"`precision` {precision}: the engine {name} has {', '.join(kind.precisions)}; use one of them or auto"
         )
     if precision != "auto" and (why := kind.missing(precision)) is not None:
-        raise UsageError(f"--precision {precision}: {why}; use fp32 or auto")
+        raise UsageError(f"`precision` {precision}: {why}; use fp32 or auto")
     if precision == "auto":
         precision = str(choice.get("video_precision", "fp32")) if kind.faster and not stills else "fp32"
         reason += f"; {precision}: {'pictures are worth it' if stills else choice.get('video_precision_why', 'exact')}"
@@ -119,14 +119,14 @@ def calibrated(stored: Stored, model: str) -> Calibrated:
 
 
 def uncalibrated(model: str) -> UsageError:
-    """What is said where int8 was asked for, and there is nothing to make it from."""
+    """The error for int8 without an int8 form and without files to make one from."""
     why = f"the model {model!r} has not been calibrated on this machine, and only a run on files begins with that"
-    return UsageError(f"--precision int8: {why}; run: {calibrating(model)}")
+    return UsageError(f"`precision` int8: {why}; run: {calibrating(model)}")
 
 
 def calibrating(model: str) -> str:
-    """The command that calibrates a model."""
-    return f"watchline calibrate --model {shlex.quote(model)} SOURCE..."
+    """How a model is calibrated, in words."""
+    return f"`calibrate` `model` {shlex.quote(model)} SOURCE..."
 
 
 def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictures | None = None) -> ModelFacts:

@@ -193,7 +193,7 @@ def _choose(name: str, options: ModelOptions) -> _Chosen:
 
 def _probe(options: ModelOptions, labels: tuple[str, ...] | None) -> _Chosen:
     if options.device.startswith("cuda"):
-        raise UsageError(f"--device {options.device}: the probe has no use for a GPU; leave --device out")
+        raise UsageError(f"`device` {options.device}: the probe has no use for a GPU; leave `device` out")
     names = labels or tuple(str(k) for k in range(CLASSES))
     devices = ("cpu",) * (options.workers or 1)
     return _Chosen(
@@ -235,7 +235,7 @@ def _loaded(
     kind = kind_of("torch" if options.engine == "auto" else options.engine)
     if not kind.runs_on(devices[0]):
         where = f"runs on the CPU only, not on {devices[0]}"
-        raise UsageError(f"--engine {kind.name} {where}; use --engine torch or --device cpu")
+        raise UsageError(f"`engine` {kind.name} {where}; use `engine` torch or `device` cpu")
     precision = "fp32" if options.precision == "auto" else options.precision
     loaded, apart = name.load(), options.workers is not None
     prepared = Prepared(name, batch=loaded.batch, loaded=None if apart else loaded)

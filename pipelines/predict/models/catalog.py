@@ -46,7 +46,7 @@ class ModelName:
 
 
 def _never() -> LoadedModel:
-    raise UsageError("an .onnx model is read by OpenVINO only; leave out --engine torch, or export the network to .pt2")
+    raise UsageError("an .onnx model is read by OpenVINO only; leave out `engine` torch, or export the network to .pt2")
 
 
 def find(name: str) -> ModelName:
@@ -210,7 +210,7 @@ def _needs_network(name: str) -> Iterator[None]:
     except Exception as error:
         raise UsageError(
             f"the weights of {name!r} are not on this machine and could not be downloaded ({reason(error)}). "
-            "Connect to the network once, or use --model lite0, which ships with Watchline, or a model file."
+            "Connect to the network once, or use `model` lite0, which ships with Watchline, or a model file."
         ) from error
 
 

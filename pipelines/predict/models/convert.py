@@ -34,7 +34,7 @@ def from_network(network: LoadedModel) -> Any:
             else:
                 model = ov.convert_model(network.module, example_input=example, input=[batch, 3, spec.height, spec.width])
     except Exception as error:
-        raise UsageError(f"OpenVINO cannot convert this network ({_reason(error)}); use --engine torch") from error
+        raise UsageError(f"OpenVINO cannot convert this network ({_reason(error)}); use `engine` torch") from error
     return with_uint8_input(model, spec)
 
 

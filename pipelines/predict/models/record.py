@@ -27,7 +27,7 @@ def gate(record: Mapping[str, Any]) -> str:
 
 def forced(record: Mapping[str, Any]) -> str:
     """A remark about a form that the gate had refused; empty for any other."""
-    return "" if record["passed"] else ", below the gate, kept by --force"
+    return "" if record["passed"] else ", below the gate, kept by `force`"
 
 
 def percent(share: float) -> str:

@@ -217,7 +217,7 @@ def _prefix(name: str) -> str:
 def _unwritable(folder: Path, error: OSError) -> UsageError:
     return UsageError(
         f"converted models cannot be kept in {str(folder)!r}: {error.strerror}; "
-        "make it a folder that can be written, with room, or set WATCHLINE_CACHE to another"
+        "make it a folder that can be written, with room, or set `cache` to another"
     )
 
 

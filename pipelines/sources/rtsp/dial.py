@@ -15,7 +15,7 @@ from pipelines.sources.rtsp.url import Target
 
 MAX_ADDRESSES = 8
 """Of one host that are tried."""
-UNVERIFIED = "--no-tls-verify turns the check off"
+UNVERIFIED = "`no_tls_verify` turns the check off"
 
 
 def connect(target: Target, deadline: Deadline, *, verify_tls: bool = True) -> Connection:

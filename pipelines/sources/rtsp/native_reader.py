@@ -217,7 +217,7 @@ class _Reader:
             raise _NothingCame
         if now - self._decoder.last_s > silence_s:
             blocked = nothing and self._options.transport == "udp"
-            hint = "; a firewall may hold the packets back: --rtsp-transport tcp gets around it" if blocked else ""
+            hint = "; a firewall may hold the packets back: `rtsp_transport` tcp gets around it" if blocked else ""
             raise SourceError(f"{self._name}: no picture for {silence_s:g} s (the read timeout){hint}")
 
     def _tell(self) -> None:

@@ -190,5 +190,5 @@ class Handshake:
         other = "udp" if self._transport == "tcp" else "tcp"
         asked = self._transport.upper()
         return SourceError(
-            f"the camera does not send over {asked}; --rtsp-transport {other} asks for the other way", permanent=True
+            f"the camera does not send over {asked}; `rtsp_transport` {other} asks for the other way", permanent=True
         )

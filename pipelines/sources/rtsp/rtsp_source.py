@@ -31,7 +31,7 @@ class RtspSource:
                 return
             except Unsupported as reason:
                 if client == "native":
-                    message = f"{reason}; --rtsp-client auto reads such streams with FFmpeg"
+                    message = f"{reason}; `rtsp_client` auto reads such streams with FFmpeg"
                     raise SourceError(message, permanent=True) from None
                 watch.once("rtsp client", f"{reason}; read with FFmpeg, which shows each picture one frame period later")
         yield from FfmpegRtsp(self._url, self._options).frames(stop, watch)

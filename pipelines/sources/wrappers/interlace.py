@@ -41,7 +41,7 @@ class Interlace:
                 yield capture
 
 
-HINT = "; what moves has edges like combs, which --deinterlace takes away"
+HINT = "; what moves has edges like combs, which `deinterlace` takes away"
 
 
 def deinterlaced(picture: Picture) -> Picture:

@@ -74,7 +74,7 @@ def test_a_disk_that_is_full_is_said(store: ModelStore, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(UsageError, match=r"cannot be kept in .*: File too large; .* WATCHLINE_CACHE") as caught:
+        with pytest.raises(UsageError, match=r"cannot be kept in .*: File too large; .* `cache`") as caught:
             store.get("a", written)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -159,7 +159,7 @@ def test_two_that_convert_at_once_do_not_see_each_others_half(store: ModelStore)
 
 def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"file.*WATCHLINE_CACHE"):
+    with pytest.raises(UsageError, match=r"file.*`cache`"):
         ModelStore(tmp_path / "file").get("a", Converter())
 
 

@@ -84,7 +84,7 @@ def test_a_new_kind_of_engine_runs_a_model(model: Path, tmp_path: Path, wanted: 
 
 def test_a_precision_that_it_does_not_have(model: Path, tmp_path: Path) -> None:
     options = ModelOptions(engine="toy", precision="bf16", cache=tmp_path / "cache")
-    with pytest.raises(UsageError, match="--precision bf16: the engine toy has fp32; use one of them or auto"):
+    with pytest.raises(UsageError, match="`precision` bf16: the engine toy has fp32; use one of them or auto"):
         build_predictor(str(model), options)
 
 

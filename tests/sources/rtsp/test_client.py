@@ -195,7 +195,7 @@ class TestRefusals:
             (404, True, False, "404: there is no such stream"),
             (454, False, False, "454"),
             (400, False, False, "400 Words"),
-            (461, True, False, "--rtsp-transport udp"),
+            (461, True, False, "`rtsp_transport` udp"),
             (500, False, False, "500 Words"),
             (503, False, False, "503"),
             (302, False, False, "302"),
@@ -214,8 +214,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("answer", "transport", "words"),
         [
-            ("RTP/AVP;unicast;client_port=1-2;server_port=3-4", "tcp", "--rtsp-transport udp"),
-            ("RTP/AVP/TCP;unicast;interleaved=0-1", "udp", "--rtsp-transport tcp"),
+            ("RTP/AVP;unicast;client_port=1-2;server_port=3-4", "tcp", "`rtsp_transport` udp"),
+            ("RTP/AVP/TCP;unicast;interleaved=0-1", "udp", "`rtsp_transport` tcp"),
             ("RTP/AVP;multicast;destination=232.0.0.1;port=5-6", "udp", "multicast"),
         ],
     )

@@ -70,7 +70,7 @@ def test_one_that_nobody_signed(certificate: Path) -> None:
         assert server.methods == []
     assert error.permanent
     assert "self-signed" in str(error)
-    assert "--no-tls-verify" in str(error)
+    assert "`no_tls_verify`" in str(error)
 
 
 def test_one_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +160,4 @@ class TestFfmpeg:
         assert isinstance(error, SourceError)
         assert error.permanent
         assert "certificate does not hold" in str(error)
-        assert "--no-tls-verify" in str(error)
+        assert "`no_tls_verify`" in str(error)
