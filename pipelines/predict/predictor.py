@@ -240,8 +240,11 @@ class AsyncBatchPredictor:
             only = replace(options.scheduler, max_batch=min(options.scheduler.max_batch, self.engine.sizes[0]))
             options = self._options = replace(options, scheduler=only)
         slots = self.engine.open(options.scheduler.max_batch, options.scheduler.slots)
-        self.task.prepare(self.engine.outputs, warmup.example(self.engine, slots[0]))
-        profile = options.profile or self.engine.known_profile(options.scheduler.max_batch) or self._measured(slots)
+        warmup.stage(self.engine, slots[0])
+        profile = options.profile or self.engine.known_profile(options.scheduler.max_batch)
+        # An engine with a known profile runs no batch before the first frame: a probe of 30 s would start after 30 s.
+        self.task.prepare(self.engine.outputs, None if profile else warmup.example(self.engine, slots[0]))
+        profile = profile or self._measured(slots)
         self.warmup_s = self._clock() - started_s
         if not self._stop.is_set():
             self._scheduler = DynamicBatchScheduler(profile, options.scheduler, self._clock)

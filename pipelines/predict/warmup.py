@@ -19,12 +19,13 @@ LIMIT_S = 4.0
 """Sizes that warming and measuring have not reached by then are extrapolated."""
 
 
-def example(engine: Engine, slot: Any) -> Rows:
-    """The rows of a grey picture, without the batch dimension; they stay valid.
-
-    The first call of a library's function costs up to half a second: this picture pays it, not a frame.
-    """
+def stage(engine: Engine, slot: Any) -> None:
+    """Stage a grey picture: the first call of a library's function costs up to half a second, which no frame should pay."""
     engine.stage(slot, 0, GREY, WHOLE_FRAME[0])
+
+
+def example(engine: Engine, slot: Any) -> Rows:
+    """The rows of the staged picture, without the batch dimension; they stay valid."""
     engine.start(slot, 1)
     rows = checked(engine.wait(slot, 1), 1, engine.outputs)
     return tuple(np.array(output[0]) for output in rows)

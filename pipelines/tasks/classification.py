@@ -59,8 +59,8 @@ class ClassificationTask:
     def outputs(self) -> tuple[OutputSpec, ...]:
         return (OutputSpec((len(self._names),)),)
 
-    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows) -> None:
-        """Only the first output is read.
+    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows | None) -> None:
+        """Only the first output is read. Without an example it is taken for logits.
 
         :raises UsageError: if it is not one row of scores, or the number of names is not the number of classes.
         """
@@ -68,7 +68,7 @@ class ClassificationTask:
             raise UsageError(f"a classification needs a model whose first output is a row of class scores, got {outputs}")
         (classes,) = outputs[0].shape
         self._names = _names(self._given, classes)
-        self._probabilities = _is_softmaxed(example[0])
+        self._probabilities = example is not None and _is_softmaxed(example[0])
 
     def decode(self, rows: Rows, geometry: Geometry) -> Classification:
         """The best labels.

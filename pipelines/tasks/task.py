@@ -63,10 +63,10 @@ class Task(Protocol):
     def outputs(self) -> tuple[OutputSpec, ...]:
         """Shape and type of one row of each output. Known after `prepare`."""
 
-    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows) -> None:
+    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows | None) -> None:
         """Learn the outputs of the opened model. Called once for each engine that is opened, before `decode`.
 
-        example: the model's rows for one grey picture, without the batch dimension.
+        example: the model's rows for one grey picture, without the batch dimension; None if nothing was run.
 
         :raises UsageError: if the task cannot read such outputs, or its options do not fit them.
         """

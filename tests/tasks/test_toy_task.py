@@ -52,7 +52,7 @@ class MeanColourTask:
 
     outputs = (OutputSpec((3,)),)
 
-    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows) -> None:
+    def prepare(self, outputs: tuple[OutputSpec, ...], example: Rows | None) -> None:
         if outputs[0].shape != (3,):
             raise UsageError(f"a mean colour needs an output of 3 values, got {outputs[0].shape}")
 
