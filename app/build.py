@@ -25,9 +25,9 @@ from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.source import Unheard
 from pipelines.sources.stream_spec import StreamOptions
 from pipelines.tasks.task import Task
+from pipelines.watch import NullWatch
 from samples import FOLDER
 
 log = logging.getLogger("watchline.build")
@@ -61,7 +61,7 @@ def decoders(at_once: int) -> int:
 
 def sample_pictures() -> list[Picture]:
     """Pictures from all over the shipped sample, on which engines and precisions are compared."""
-    captures = FileSource(FOLDER / "sample.mp4").frames(threading.Event(), Unheard())
+    captures = FileSource(FOLDER / "sample.mp4").frames(threading.Event(), NullWatch())
     chosen = (c.picture for index, c in enumerate(captures) if index % SAMPLE_STEP == SAMPLE_STEP // 2)
     return list(islice(chosen, SAMPLE_PICTURES))
 

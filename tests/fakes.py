@@ -11,8 +11,8 @@ from fractions import Fraction
 from pipelines.errors import Dropped, SinkError
 from pipelines.frame import WHOLE, Capture, Frame, Picture, Prediction, Result, StreamInfo
 from pipelines.sinks.sink import Look
-from pipelines.sources.source import Watch
 from pipelines.tasks.classification import Classification, Label
+from pipelines.watch import Watch
 from tests.clips import grey, level
 
 PATIENCE_S = 10.0

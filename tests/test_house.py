@@ -30,7 +30,7 @@ PLAIN = {
 }
 """Rooms without plain prose so far: their limit, which only falls. All others have CLAUSES."""
 OWN = {"app", "pipelines", "samples"}
-LEAVES = ("frame", "errors", "channel", "crew", "choices", "credentials")
+LEAVES = ("frame", "errors", "channel", "crew", "choices", "credentials", "watch")
 HEAVY = {"torch", "torchvision", "timm", "nncf"}
 ENGINES = ROOT / "pipelines/predict/engines"
 ROLES = {
@@ -124,9 +124,9 @@ def test_torch_is_imported_when_it_is_needed() -> None:
     assert [f"{path_id(p)}: {m}" for p in files for m in imports(tree(p), deep=False) if package(m) in HEAVY] == []
 
 
-def test_sources_predict_render_and_sinks_know_nothing_of_each_other() -> None:
-    """They meet in the lane. Only the window, a sink, draws and writes text as the overlay does."""
-    parts: dict[str, set[str]] = {"sources": set(), "predict": set(), "render": set(), "sinks": {"render"}}
+def test_sources_predict_render_sinks_and_monitor_know_nothing_of_each_other() -> None:
+    """They meet in the lane and the session. Only the window, a sink, draws and writes text as the overlay does."""
+    parts: dict[str, set[str]] = {"sources": set(), "monitor": set(), "predict": set(), "render": set(), "sinks": {"render"}}
     offenders = []
     for path in HOUSE:
         own = path.relative_to(ROOT / "pipelines").parts[0]
@@ -255,7 +255,7 @@ CONCRETE: dict[str, set[str]] = {
 
 
 def test_only_build_names_concrete_sources_and_sinks() -> None:
-    others = ("Unheard", "Watch", "Timeouts", "EncodedPictures", "StreamSpec")
+    others = ("Timeouts", "EncodedPictures", "StreamSpec")
     concrete = {
         name
         for folder, roles in ROLES.items()

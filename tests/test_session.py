@@ -24,10 +24,11 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, Pr
 from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.session import Session, SessionOptions, StreamEnd
-from pipelines.sources.source import Source, Watch
+from pipelines.sources.source import Source
 from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.tasks.classification import ClassificationTask
+from pipelines.watch import Watch
 from tests.clips import level
 from tests.fakes import PATIENCE_S, Scripted, Shelf, capture, labels_of
 

@@ -31,7 +31,7 @@ from pipelines.predict.models.names import PROBE
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.sources.build import make_source
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 
 log = logging.getLogger("watchline.bench")
 
@@ -90,7 +90,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, as_json: bool
 
 def _picture(settings: Settings) -> Picture:
     source = make_source(plan(settings)[0].spec, threading.Event())
-    return next(islice(source.frames(threading.Event(), Unheard()), 1)).picture
+    return next(islice(source.frames(threading.Event(), NullWatch()), 1)).picture
 
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:

@@ -27,9 +27,10 @@ from pipelines.sources.files.file import LOCAL, timeline
 from pipelines.sources.files.playlist import check_playlist
 from pipelines.sources.media_time import DEFAULT_RATE
 from pipelines.sources.opening import Timeouts, opened
-from pipelines.sources.source import Source, Watch
+from pipelines.sources.source import Source
 from pipelines.sources.stream_spec import StreamSpec
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
+from pipelines.watch import Watch
 
 
 class Player:

@@ -21,7 +21,8 @@ from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile, Timing, measured_sizes
 from pipelines.render.overlay import Overlay
 from pipelines.sinks.video import VideoFile
-from pipelines.sources.source import Source, Unheard
+from pipelines.sources.source import Source
+from pipelines.watch import NullWatch
 
 SAMPLE = 64
 """Frames on which a part is measured."""
@@ -47,7 +48,7 @@ def decode(source: Callable[[], Source], frames: int = SAMPLE, repeats: int = RE
     """So many captures of a source, and the CPU milliseconds that one takes."""
 
     def take() -> list[Capture]:
-        captures = source().frames(threading.Event(), Unheard())
+        captures = source().frames(threading.Event(), NullWatch())
         taken = list(islice(captures, frames))
         captures.close()
         return taken

@@ -20,8 +20,8 @@ from pipelines.errors import SourceError, Stopped
 from pipelines.frame import WHOLE_FRAME, Picture
 from pipelines.predict.preprocess import Preprocess
 from pipelines.sources.build import make_source
-from pipelines.sources.source import Unheard
 from pipelines.sources.stream_spec import StreamSpec
+from pipelines.watch import NullWatch
 
 log = logging.getLogger("watchline.calibrate")
 
@@ -141,7 +141,7 @@ def _read_once(spec: StreamSpec) -> StreamSpec:
     return replace(spec, options=replace(spec.options, realtime=False, loop=False))
 
 
-class _Trouble(Unheard):
+class _Trouble(NullWatch):
     """The last message of a source that gives no pictures, or not all of them."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from pipelines.redact import redact_url
 from pipelines.sinks.display import display_there
 from pipelines.sources.build import make_source
 from pipelines.sources.network import SCHEMES, speaks
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
 CODECS = ("h264", "hevc", "av1", "vp9", "mjpeg", "mpeg4")
@@ -145,7 +145,7 @@ def _reach(stream: StreamPlan) -> tuple[str, bool]:
     def look() -> None:
         began_s = time.monotonic()
         try:
-            with closing(make_source(stream.spec, stop).frames(stop, Unheard())) as captures:
+            with closing(make_source(stream.spec, stop).frames(stop, NullWatch())) as captures:
                 for capture in captures:
                     width, height = capture.picture.upright_size
                     rate = f", {float(capture.info.rate):.4g} fps" if capture.info.rate else ""

@@ -16,7 +16,7 @@ from pipelines.monitor.histogram import Histogram
 from pipelines.monitor.ledger_parts import CameraAge, Outages, StageTimes
 from pipelines.monitor.reports import LatencyFigures, StreamReport
 from pipelines.monitor.snapshots import Span, StreamSnapshot, share
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 
 log = logging.getLogger("watchline.stream")
 

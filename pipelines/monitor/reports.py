@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from pipelines.frame import CAUSES, STAGES, CameraClock, Cause
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 
 
 def plain(value: Any) -> Any:

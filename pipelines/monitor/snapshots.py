@@ -14,7 +14,7 @@ from functools import reduce
 from pipelines.frame import STAGES, Cause
 from pipelines.monitor.histogram import Distribution
 from pipelines.monitor.reports import DeviceReport, SessionReport, StreamReport
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 
 StageDistributions = Mapping[str, Distribution]
 """Times of shown frames by stage, one for each of STAGES."""

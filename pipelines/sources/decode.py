@@ -24,7 +24,7 @@ from pipelines.media.transparency import decoder_of
 from pipelines.sources.bitstream.inspector import PacketInspector
 from pipelines.sources.bitstream.references import NO_VERDICT, PacketVerdict
 from pipelines.sources.media_time import Timeline
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 REFRESH = 250
 """Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send

@@ -18,7 +18,7 @@ from pipelines.sources.address import SCHEMES
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.files.file import timeline
 from pipelines.sources.opening import Timeouts, opened
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
 """A playlist from the network never reads a file of this machine."""

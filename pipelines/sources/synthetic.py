@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.errors import UsageError
 from pipelines.frame import Capture, Picture, StreamInfo
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 FIRST, LEVELS = 16, 220
 """Frame N has the luma 16 + N mod 220: `--model probe` reads its number."""

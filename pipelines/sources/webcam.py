@@ -13,7 +13,7 @@ from pipelines.media.packets import demuxed
 from pipelines.sources.decode import decoded, stream_info
 from pipelines.sources.media_time import Timeline
 from pipelines.sources.opening import Timeouts, opened
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 
 class WebcamSource:

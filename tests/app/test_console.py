@@ -10,7 +10,7 @@ from pipelines.clock import wall_s
 from pipelines.frame import NOTHING, CameraClock, Frame, Prediction, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor
 from pipelines.monitor.reports import EngineReport, RunReport
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 
 AGE_S = 0.080
 

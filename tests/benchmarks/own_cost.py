@@ -34,8 +34,8 @@ from app.terminal.stdio import Results
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.sources.build import make_source
-from pipelines.sources.source import Unheard
 from pipelines.sources.stream_spec import StreamSpec
+from pipelines.watch import NullWatch
 from samples import FOLDER
 from tests.clips import numbered
 
@@ -135,7 +135,7 @@ def _decode_ms(settings: Settings, streams: int) -> float:
     def decode(k: int) -> None:
         spec = StreamSpec("s", "file", settings.sources[0])
         source = make_source(spec, threading.Event(), threads=build.decoders(streams))
-        for _ in source.frames(threading.Event(), Unheard()):
+        for _ in source.frames(threading.Event(), NullWatch()):
             taken[k] += 1
 
     began = time.process_time()

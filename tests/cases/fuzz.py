@@ -21,7 +21,8 @@ from pathlib import Path
 from pipelines.errors import SourceError
 from pipelines.sources.files.file import FileSource, check_file
 from pipelines.sources.files.images import SUFFIXES, ImagesSource
-from pipelines.sources.source import Source, Unheard
+from pipelines.sources.source import Source
+from pipelines.watch import NullWatch
 from tests.command import PROBE, watchline
 
 WHOLE = 5
@@ -88,7 +89,7 @@ def read(path: Path) -> None:
     try:
         if path.suffix not in SUFFIXES:
             check_file(path)
-        for capture in itertools.islice(source.frames(threading.Event(), Unheard()), 500):
+        for capture in itertools.islice(source.frames(threading.Event(), NullWatch()), 500):
             assert capture.pts_s is None or capture.pts_s > last_s, f"{capture.pts_s} after {last_s}"
             last_s = -1.0 if capture.pts_s is None else capture.pts_s
     except SourceError:

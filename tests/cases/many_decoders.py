@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.rtsp.ffmpeg_reader import _listen_for_losses
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 
 SOURCES = 16
 NAMES = ("clean", "loss", "corrupt")
@@ -26,7 +26,7 @@ NAMES = ("clean", "loss", "corrupt")
 
 def play(path: Path, threads: int, counts: list[int]) -> None:
     """Decode a file to its end; note how many captures it gave and how many threads there were."""
-    captures = sum(1 for _ in FileSource(path, threads=threads).frames(threading.Event(), Unheard()))
+    captures = sum(1 for _ in FileSource(path, threads=threads).frames(threading.Event(), NullWatch()))
     counts += [captures, len(os.listdir("/proc/self/task"))]
 
 

@@ -33,7 +33,7 @@ from pipelines.media import pixels
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.network import NetworkSource
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 from tests.clips import level, numbered
 from tests.command import PROBE, WATCHLINE, environ, running, watchline
 from tests.servers import Play, RtspServer
@@ -452,7 +452,7 @@ def test_c05_a_picture_is_let_go_with_its_last_reference(rotation: Any, tmp_path
     clip = numbered(tmp_path / "num.mp4", frames=60, rotation=rotation)
     with collector_off():
         before = frames_alive()
-        for capture in FileSource(clip).frames(threading.Event(), Unheard()):
+        for capture in FileSource(clip).frames(threading.Event(), NullWatch()):
             assert capture.picture.rotation == rotation
             assert frames_alive() - before <= 4
 
@@ -466,7 +466,7 @@ def test_c05_pictures_that_are_each_turned_their_own_way_are_let_go_by_their_siz
     monkeypatch.setattr(pixels, "HELD_BYTES", 5 * 64 * 64)
     with collector_off():
         before = frames_alive()
-        for _ in ImagesSource(paths).frames(threading.Event(), Unheard()):
+        for _ in ImagesSource(paths).frames(threading.Event(), NullWatch()):
             assert frames_alive() - before <= 8
 
 
@@ -477,7 +477,7 @@ def test_c04_a_session_that_has_ended_is_let_go_with_its_last_reference(way: str
     source = camera(url, f"{client} tcp") if client else NetworkSource(url, live=True)
     with collector_off():
         with contextlib.suppress(SourceError):
-            for k, _ in enumerate(source.frames(threading.Event(), Unheard())):
+            for k, _ in enumerate(source.frames(threading.Event(), NullWatch())):
                 if k == 5:
                     server.kill()
         del source

@@ -22,7 +22,7 @@ from pipelines.frame import StreamInfo
 from pipelines.sinks.sound import first_picture_s
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 from tests.clips import numbered
 from tests.sinks.feed import frame, numbers, packets, picture, play, replay, times
 
@@ -199,7 +199,7 @@ def test_of_several_videos_the_one_that_is_watched_counts(tmp_path: Path, clip: 
             packet.stream = tracks[packet.stream]
             new.mux(packet)
     sink = VideoFile(tmp_path / "o.mp4")
-    with closing(FileSource(given).frames(threading.Event(), Unheard())) as captures:
+    with closing(FileSource(given).frames(threading.Event(), NullWatch())) as captures:
         for number, capture in enumerate(captures):
             assert capture.picture.y.shape == (96, 128)
             sink.show(frame(number, capture.pts_s, capture.info), capture.picture)

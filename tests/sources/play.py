@@ -21,7 +21,8 @@ from pipelines.frame import Capture
 from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
-from pipelines.sources.source import PacketCounts, Source
+from pipelines.sources.source import Source
+from pipelines.watch import PacketCounts
 from tests.clips import number_of
 
 PATIENCE_S = 20.0

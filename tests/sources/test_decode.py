@@ -435,10 +435,10 @@ import sys, threading
 from pathlib import Path
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.rtsp.ffmpeg_reader import _listen_for_losses
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 _listen_for_losses()
 for _ in range(150):
-    frames = FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), Unheard())
+    frames = FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), NullWatch())
     next(frames)
     frames.close()
 """
@@ -454,8 +454,8 @@ ENDLESS = """
 import sys, threading
 from pathlib import Path
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.source import Unheard
-assert len(list(FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), Unheard()))) == 2
+from pipelines.watch import NullWatch
+assert len(list(FileSource(Path(sys.argv[1]), threads=2).frames(threading.Event(), NullWatch()))) == 2
 """
 
 

@@ -15,8 +15,8 @@ import pytest
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, Picture, StreamInfo
 from pipelines.sources.opening import Timeouts
-from pipelines.sources.source import Watch
 from pipelines.sources.wrappers.reconnect import Reconnect, RetryOptions
+from pipelines.watch import Watch
 from tests.clips import grey
 from tests.servers import Play, RtspServer
 from tests.sources.play import READERS, SOON_S, Ears, Player, camera, descriptors, numbers

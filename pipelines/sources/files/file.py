@@ -26,7 +26,7 @@ from pipelines.sources.files.truncation import Extent, ts_cells, without_index
 from pipelines.sources.files.ts_gaps import TsGaps
 from pipelines.sources.media_time import Timeline
 from pipelines.sources.opening import Timeouts, opened
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "flv", "hls")
 """Formats whose clock may be set or may start anew in the middle."""

@@ -25,7 +25,7 @@ from pipelines.media.packets import demuxed
 from pipelines.media.pixels import Pixels
 from pipelines.sources.files.jpeg import without_end
 from pipelines.sources.opening import PICTURES, Timeouts, opened
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 SUFFIXES = frozenset(PICTURES)
 ALONE = {"protocol_whitelist": "none"}

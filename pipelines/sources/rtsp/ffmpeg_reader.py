@@ -24,7 +24,7 @@ from pipelines.sources.media_time import Timeline
 from pipelines.sources.opening import opened
 from pipelines.sources.rtsp.dial import UNVERIFIED
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 LOST = ("missed", "RTP: dropping")
 """Words of FFmpeg's log line about packets that never came: the only place where it says so."""

@@ -34,7 +34,7 @@ from pipelines.sources.rtsp.received import Received
 from pipelines.sources.rtsp.rtsp_client import RtspClient
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.sdp import Track
-from pipelines.sources.source import PacketCounts, Watch
+from pipelines.watch import PacketCounts, Watch
 
 ALONE_S = 2.0
 """A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of

@@ -11,7 +11,7 @@ from pipelines.sources.rtsp.ffmpeg_reader import FfmpegRtsp
 from pipelines.sources.rtsp.native_reader import NativeRtsp
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.sdp import Unsupported
-from pipelines.sources.source import Watch
+from pipelines.watch import Watch
 
 
 class RtspSource:

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from pipelines.frame import Capture, Picture, Plane
-from pipelines.sources.source import Source, Watch
+from pipelines.sources.source import Source
+from pipelines.watch import Watch
 
 
 class Interlace:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from pipelines.frame import DEFAULT_RATE, Capture
-from pipelines.sources.source import Source, Watch
+from pipelines.sources.source import Source
+from pipelines.watch import Watch
 
 
 class Loop:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
-from pipelines.sources.source import Source, Watch
+from pipelines.sources.source import Source
+from pipelines.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 from tests.benchmarks.age.figures import Figures, Given
 from tests.benchmarks.age.reader import CODECS
 from tests.servers.clock import ClockCamera, Codec, Pushed

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pipelines.choices import RtspClientKind, RtspTransport
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
-from pipelines.sources.source import Unheard
+from pipelines.watch import NullWatch
 from tests.benchmarks.age.figures import SETTLE_S
 from tests.servers.stamp import read_stamp, strip_of
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _watchline(client: RtspClientKind, transport: RtspTransport, url: str) -> Iterator[Luma]:
-    for capture in RtspSource(url, RtspOptions(client, transport)).frames(threading.Event(), Unheard()):
+    for capture in RtspSource(url, RtspOptions(client, transport)).frames(threading.Event(), NullWatch()):
         yield capture.picture.y
 
 
