@@ -20,7 +20,7 @@ class Clock:
 
 
 def frame(index: int, arrived_s: float, total_s: float = 0.01) -> Frame:
-    """A frame whose stages take 1 to 6 parts of the total, in the order of STAGES."""
+    """A frame with stages that take 1 to 6 parts of the total, in the order of STAGES."""
     parts = [total_s * n / 21 for n in (1, 2, 3, 4, 5, 6)]
     stamps = [arrived_s + sum(parts[:k]) for k in range(7)]
     trace = Trace(stamps[0], stamps[1], stamps[2], stamps[3], stamps[4], stamps[4], stamps[5], arrived_s + total_s)

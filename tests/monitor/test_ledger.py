@@ -134,7 +134,7 @@ class TestOutages:
 class TestSaid:
     @pytest.fixture
     def said(self) -> Iterator[list[str]]:
-        """What was said about streams, as it is said."""
+        """The log lines about streams."""
         logger, lines = logging.getLogger("watchline.stream"), list[str]()
         handler = logging.Handler()
         handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

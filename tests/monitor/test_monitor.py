@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import random
+import threading
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pipelines.frame import CAUSES, STAGES
 from pipelines.monitor import LatencyMonitor, StreamLedger, StreamReport
+from pipelines.monitor.reports import ConsumerReport
+from pipelines.sources.source import PacketCounts
 from tests.monitor.made import Clock, end
 
 STREAM_KEYS = {
@@ -89,7 +93,7 @@ class TestReport:
 
     @pytest.mark.parametrize("cameras", [1, 2])
     def test_a_camera_that_showed_nothing_counts(self, monitor: LatencyMonitor, cameras: int) -> None:
-        """It is the one that the promise was broken to; what a file beside it did says nothing."""
+        """The promise to it was broken. A file beside it does not count."""
         file, blind, good = (monitor.open(name, live=name != "file") for name in ("file", "blind", "good"))
         for k in range(50):
             end(file, "ok", k / 25)
@@ -154,3 +158,112 @@ class TestReport:
         finally:
             tracemalloc.stop()
         assert grown < 20 * 10_000
+
+
+class TestStreamsThatComeAndGo:
+    def test_a_removed_stream_keeps_its_final_figures_and_its_name_comes_back(
+        self, monitor: LatencyMonitor, ledger: StreamLedger, clock: Clock
+    ) -> None:
+        end(ledger, "ok", 1.0, total_s=0.04)
+        end(ledger, "dropped", 1.1, cause="overload")
+        ledger.packets(PacketCounts(received=10, lost=2))
+        ledger.interrupted(clock.now_s - 5, "gone")
+        ledger.resumed()
+        before = ledger.report()
+        monitor.retire(ledger)
+        monitor.retire(ledger)
+        again = monitor.open("door", live=True)
+        end(again, "failed", 2.0)
+        report = monitor.report()
+        assert report.removed == (before,)
+        assert report.streams["door"].failed == 1
+        removed = _strict(report.as_dict())["removed"]
+        assert removed == [{"name": "door"} | _strict(before.as_dict())]
+        assert removed[0]["packets"]["lost"] == removed[0]["reconnects"] + 1 == 2
+
+    def test_nothing_is_said_of_removed_streams_and_consumers_unless_there_are_some(self, monitor: LatencyMonitor) -> None:
+        monitor.open("door", live=True)
+        assert not monitor.report().as_dict().keys() & {"removed", "consumers"}
+        consumers = (ConsumerReport("web", "newest", taken=3, skipped=4, missed=0, failed=False),)
+        (figures,) = replace(monitor.report(), consumers=consumers).as_dict()["consumers"]
+        assert figures == {"name": "web", "policy": "newest", "taken": 3, "skipped": 4, "missed": 0, "failed": False}
+
+    def test_frames_of_removed_streams_count_in_the_whole(self, monitor: LatencyMonitor) -> None:
+        for name, late in (("a", 10), ("b", 30)):
+            ledger = monitor.open(name, live=True)
+            for k in range(100):
+                end(ledger, "ok", k / 25, total_s=0.06 if k < late else 0.01)
+            before = monitor.report()
+            monitor.retire(ledger)
+            after = monitor.report()
+            assert (after.goodput, after.throughput_fps, after.latency_ms) == (
+                before.goodput,
+                before.throughput_fps,
+                before.latency_ms,
+            )
+            assert (after.captured, after.shown) == (before.captured, before.shown)
+        assert monitor.report().goodput == 0.8
+
+    @pytest.mark.parametrize(("budget_s", "late"), [(None, 1), (0.03, 2), (0.1, 0)])
+    def test_a_stream_can_have_a_budget_of_its_own(self, monitor: LatencyMonitor, budget_s: float | None, late: int) -> None:
+        ledger = monitor.open("door", live=True, budget_s=budget_s)
+        for total_s in (0.02, 0.04, 0.06):
+            end(ledger, "ok", 1.0, total_s)
+        assert ledger.report().late == late
+
+    def test_a_name_that_is_opened_twice_loses_no_frame(self, monitor: LatencyMonitor, ledger: StreamLedger) -> None:
+        end(ledger, "ok", 1.0)
+        ledger.capture(1.1)
+        end(monitor.open("door", live=True), "ok", 2.0)
+        end(ledger, "ok", 1.2)  # An outcome that comes late disturbs nobody.
+        report = monitor.report()
+        assert [(s.captured, s.shown, s.in_flight) for s in report.every_stream()] == [(2, 1, 1), (1, 1, 0)]
+
+    def test_the_ledger_adds_up_while_streams_come_and_go(self, monitor: LatencyMonitor) -> None:
+        """In every report the frames of all streams add up, and no frame is counted twice or missed."""
+        done = threading.Event()
+        ended = 0
+
+        def work() -> None:
+            nonlocal ended
+            rng = random.Random(2)
+            for k in range(60):
+                ledger = monitor.open(f"cam{k % 3}", live=True)
+                for _ in range(20):
+                    end(ledger, "ok" if rng.random() < 0.8 else "failed", 1.0)
+                    ended += 1
+                monitor.retire(ledger)
+            done.set()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        while not done.is_set():
+            before = ended
+            report = monitor.report()
+            assert all(0 <= s.in_flight <= 1 for s in report.every_stream())
+            assert before <= report.captured <= ended + 1
+        worker.join()
+        assert monitor.report().captured == 60 * 20
+
+    def test_five_hundred_removed_streams_need_little_memory(self, monitor: LatencyMonitor, clock: Clock) -> None:
+        def play(k: int) -> None:
+            ledger = monitor.open(f"camera {k % 7}", live=True)
+            for n in range(3):
+                end(ledger, "ok", n / 25)
+            ledger.packets(PacketCounts(received=10, lost=k))
+            ledger.interrupted(clock.now_s, "gone")
+            ledger.resumed()
+            monitor.retire(ledger)
+
+        logging.getLogger("watchline.stream").setLevel(logging.CRITICAL)
+        tracemalloc.start()
+        try:
+            play(0)
+            before = tracemalloc.get_traced_memory()[0]
+            for k in range(500):
+                play(k)
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+            logging.getLogger("watchline.stream").setLevel(logging.NOTSET)
+        assert grown < 1_000_000
