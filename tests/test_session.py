@@ -112,6 +112,7 @@ def test_a_stream_is_run_to_its_end() -> None:
     assert [labels_of(r.prediction)[0].id for r in seen.results["door"] if r.prediction] == [level(k) for k in range(10)]
     report = made.report().as_dict()["streams"]["door"]
     assert (report["captured"], report["shown"]) == (10, 10)
+    assert [(c.name, c.taken, c.missed, c.failed) for c in made.report().consumers] == [("callback", 10, 0, False)]
 
 
 def test_streams_are_added_while_others_run() -> None:
