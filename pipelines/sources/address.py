@@ -28,7 +28,7 @@ def mistyped(text: str) -> str | None:
 
 
 def split_credentials(address: str) -> tuple[str, Credentials | None]:
-    """An address without its user and password, and these, without percent-encoding. Bytes that are no UTF-8 survive."""
+    """An address without its user and password, and these (percent-decoded), or None. Bytes that are not UTF-8 are kept."""
     scheme, mark, rest = address.partition("://")
     place = re.split(r"[/?#]", rest, maxsplit=1)[0]
     login, _, _ = place.rpartition("@")
@@ -39,7 +39,7 @@ def split_credentials(address: str) -> tuple[str, Credentials | None]:
 
 
 def with_credentials(address: str, credentials: Credentials | None) -> str:
-    """The address as FFmpeg must get it. Only for the moment at which it is opened: the result is never kept or shown."""
+    """The address with its credentials, as FFmpeg needs it. Use it only to open the address; never store or show it."""
     if credentials is None:
         return address
     scheme, _, rest = address.partition("://")
@@ -48,6 +48,6 @@ def with_credentials(address: str, credentials: Credentials | None) -> str:
 
 
 def about(name: str, error: SourceError) -> SourceError:
-    """The same error, with the name of its source before it."""
+    """Prefix the error's message with the name of its source. Returns the same error."""
     error.args = (f"{name}: {error}",)
     return error

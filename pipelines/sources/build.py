@@ -10,7 +10,7 @@ from pipelines.choices import Kind
 from pipelines.errors import SourceError
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.images import ImagesSource
-from pipelines.sources.network import NetworkSource, Unopened, has_end
+from pipelines.sources.network import FailedSession, NetworkSource, has_end
 from pipelines.sources.opening import Timeouts
 from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.sources.rtsp.rtsp_source import RtspSource
@@ -64,7 +64,7 @@ def _device(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
 
 
 def _network(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
-    """Over HTTP a file or a live stream, which only opening it tells; else a live stream."""
+    """A file or a live stream over HTTP, which is known only after it is opened; a live stream over any other protocol."""
     limits, login = _timeouts(spec), spec.credentials
     failed: list[SourceError] = []
     if spec.address.startswith("http"):
@@ -75,8 +75,8 @@ def _network(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
             failed.append(error)
 
     def session() -> Source:
-        # The first try has been made already, and failed.
-        return Unopened(failed.pop()) if failed else NetworkSource(spec.address, live=True, limits=limits, login=login)
+        # The first attempt has already been made by `has_end`, and has failed.
+        return FailedSession(failed.pop()) if failed else NetworkSource(spec.address, live=True, limits=limits, login=login)
 
     return _reconnected(spec, session)
 

@@ -1,4 +1,4 @@
-"""Packets -> captures: one decoder in one thread, its pictures as planes, and which of them cannot be trusted."""
+"""Packets -> captures: one decoder in one thread gives pictures, and each is marked if it may be corrupt."""
 
 from __future__ import annotations
 
@@ -27,46 +27,51 @@ from pipelines.sources.media_time import Timeline
 from pipelines.watch import Watch
 
 REFRESH = 250
-"""Packets after a fault after which pictures count as clean without a key packet: streams with intra refresh never send
-another one, and have renewed the whole picture by then."""
-
+"""Number of packets after a fault until pictures count as clean even without a key packet. Streams with intra refresh never
+send another key packet; within this number they have refreshed the whole picture."""
 
 NO_FRAME_THREADS = ("hevc",)
-"""Decoders of which a thread waits for ever for a picture that a broken stream never gives (FFmpeg 8.1, with output_corrupt).
-Nothing can interrupt that. Threads for the rows of a picture they may have."""
+"""Decoders without frame threads. In a broken stream one of their threads may wait forever for a missing picture (FFmpeg 8.1
+with output_corrupt), and nothing can interrupt it. Threads for slices of a picture are safe."""
 
 
 @dataclass(slots=True)
 class _Fault:
-    """Packets from `first` on are damaged, until the clean key packet `healed` with presentation time `healed_pts`. From
-    packet `over` on, a later key packet with an earlier time, times are those of a clock that has started anew."""
+    """One damaged range of packets. Packets are numbered in decoding order."""
 
     first: int
+    """The first damaged packet."""
     healed: int | None = None
+    """The clean key packet that ends the damage; None: not seen yet."""
     healed_pts: int | None = None
+    """Presentation time of `healed`. Pictures before it are corrupt even if they are decoded later."""
     over: int | None = None
+    """A later key packet with an earlier time: the clock has restarted there, so `healed_pts` no longer applies."""
 
 
-class Trust:
-    """Which pictures may be labelled.
+class CorruptionTracker:
+    """Decides for each picture whether it may be corrupt, from the damage of the packets before it.
 
-    From a refused or flagged packet on, until the next clean key packet, every picture may be smeared, whether the decoder
-    flags it or not. In presentation order: what is shown before the key picture but decoded after it (an open group of
-    pictures) leans on the damaged ones too. The beginning counts as damaged: nothing is clean before the first key packet. The
-    packet behind a flagged one counts as damaged, too: where a parser cuts the packets, as in transport streams, FFmpeg flags
-    the one before the loss.
+    Every picture after a refused or flagged packet may be corrupt, until the next clean key packet, whether the decoder
+    flags it or not. The order is that of presentation: pictures that are shown before the key picture but decoded after it
+    (an open group of pictures) depend on damaged pictures, too. The start counts as damaged: no picture before the first key
+    packet is clean. The packet after a flagged one counts as damaged as well, because FFmpeg flags the packet before a loss
+    if a parser splits the stream into packets, as in transport streams.
     """
 
     def __init__(self) -> None:
         self._faults = [_Fault(0)]
         self._flagged = False
         self._key: tuple[int, int] | None = None
-        """The last key packet, and its presentation time."""
+        """Number and presentation time of the last key packet; None if there was none or it has no time."""
 
     def packet(self, index: int, packet: Packet, seen: PacketVerdict = NO_VERDICT, *, gap: bool = False) -> None:
-        """Look at a packet before it is decoded. seen: what it says of itself. gap: others before it are missing."""
+        """Record a packet before it is decoded.
+
+        index: its number in decoding order. seen: the result of reading its headers. gap: packets before it are missing.
+        """
         if gap or seen.missing:
-            # Before the look for a key: that is good all the same, what is shown before it is not.
+            # Before the check for a key packet: a key packet after a gap is clean, pictures shown before it are not.
             self.damaged(index, packet.pts)
         flagged, self._flagged = self._flagged, packet.is_corrupt
         if flagged or packet.is_corrupt:
@@ -77,6 +82,7 @@ class Trust:
             self._heal(index, packet.pts, since=index)
 
     def _heal(self, index: int, pts: int | None, since: int) -> None:
+        """End the faults that began at packet `since` or before: from packet `index` on the picture is clean."""
         for fault in self._faults:
             if fault.healed is None and fault.first <= since:
                 fault.healed, fault.healed_pts = index, pts
@@ -86,9 +92,10 @@ class Trust:
             self._key = None if pts is None else (index, pts)
 
     def damaged(self, index: int, pts: int | None = None) -> None:
-        """The packet, with this presentation time if it is known, could not be decoded, is flagged, or some of it is missing.
+        """Record that packet `index` is damaged: it could not be decoded, is flagged, or is incomplete.
 
-        One that is shown before the last key picture, although it comes behind it, spoils nothing that is shown after that.
+        pts: its presentation time; None: unknown. A packet that follows the last key packet but is shown before it does not
+        damage pictures that are shown after it.
         """
         last = self._faults[-1] if self._faults else None
         if self._key is not None and pts is not None and pts < self._key[1]:
@@ -98,7 +105,7 @@ class Trust:
             self._faults.append(_Fault(index))
 
     def corrupt(self, index: int, pts: int | None) -> bool:
-        """Whether the picture that packet `index` made cannot be trusted."""
+        """Whether the picture that was decoded from packet `index`, with presentation time `pts`, may be corrupt."""
         self._faults = [f for f in self._faults if index - (f.healed if f.healed is not None else f.first) < REFRESH]
         return any(self._touched(f, index, pts) for f in self._faults)
 
@@ -112,8 +119,10 @@ class Trust:
 
 
 class PictureDecoder:
-    """A codec context that gives captures: each picture with the time at which its packet came, and whether it can be
-    trusted. Thread: the source's."""
+    """Decodes packets of one stream to captures: pictures with the arrival time of their packet and a corruption mark.
+
+    Thread: the source's.
+    """
 
     def __init__(
         self,
@@ -125,24 +134,25 @@ class PictureDecoder:
         threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """threads: 1 for live streams: frame threads would hand each picture out packets later, hidden from every stamp."""
-        whole = threads > 1 and context.name not in NO_FRAME_THREADS
-        context.thread_type = ThreadType.AUTO if whole else ThreadType.SLICE
+        """threads: of the decoder. Use 1 for live streams: frame threads delay each picture by several packets, and no time
+        stamp shows it."""
+        frame_threads = threads > 1 and context.name not in NO_FRAME_THREADS
+        context.thread_type = ThreadType.AUTO if frame_threads else ThreadType.SLICE
         context.thread_count = threads
         context.copy_opaque = True
         context.options = {**context.options, **decoder_limits.pixels(decoder_limits.VIDEO_PIXELS)}
-        # Pictures before the first key packet come out too (as corrupt): they show that a camera with a long group of
-        # pictures is alive, which may send its next key picture later than the read limit.
+        # Pictures before the first key packet are returned, too, as corrupt: a camera with a long group of pictures may send
+        # its next key picture only after the read timeout, and these pictures show that it is alive.
         context.flags |= Flags.output_corrupt
         self.last_s = clock()
-        """When the last picture came."""
+        """Time (monotonic) of the last decoded picture; of the construction before the first."""
         self._context = context
         self._watch = watch
         self._info = info
         self._timeline = timeline
         self._clock = clock
-        self._look = PacketInspector(context)
-        self._trust = Trust()
+        self._inspector = PacketInspector(context)
+        self._corruption = CorruptionTracker()
         self._pixels = Pixels(steady=True)
         self._index = self._newest = -1
 
@@ -156,24 +166,25 @@ class PictureDecoder:
         aspect: Fraction | None = None,
         captured_s: float | None = None,
     ) -> Iterator[Capture]:
-        """What one packet gives; an empty one at the end of the stream gives what is left inside.
+        """Decode one packet: zero or more captures. An empty packet at the end of the stream flushes the decoder.
 
-        damaged: some of the packet is missing, or may be. gap: others before it are missing.
-        aspect: of a sample, where the container knows it. captured_s: see `Capture`.
+        arrived_s: time (monotonic) at which the packet was read. damaged: some of the packet is missing, or may be.
+        gap: packets before it are missing. aspect: of a sample, if the container states it; None: the codec's.
+        captured_s: see `Capture`. Errors of the decoder are reported to the watch and not raised.
         """
         self._index += 1
         packet.opaque = (self._index, captured_s)
-        self._trust.packet(self._index, packet, self._look.at(packet), gap=gap)
+        self._corruption.packet(self._index, packet, self._inspector.at(packet), gap=gap)
         if damaged:
-            self._trust.damaged(self._index, packet.pts)
+            self._corruption.damaged(self._index, packet.pts)
         for frame in self._decode(packet):
             assert isinstance(frame, av.VideoFrame)
             made_by, captured_s = frame.opaque if isinstance(frame.opaque, tuple) else (self._index, None)
-            corrupt = self._trust.corrupt(made_by, frame.pts)
+            corrupt = self._corruption.corrupt(made_by, frame.pts)
             if frame.is_corrupt and not corrupt:
                 corrupt = True
-                self._trust.damaged(made_by, frame.pts)
-            # A clock that starts anew does so with a new packet.
+                self._corruption.damaged(made_by, frame.pts)
+            # A clock can restart only with a new packet: a picture of an older packet is late.
             late = corrupt or made_by < self._newest
             self._newest = max(self._newest, made_by)
             picture = self._pixels.picture(frame, aspect or self._context.sample_aspect_ratio)
@@ -191,13 +202,14 @@ class PictureDecoder:
             )
 
     def _decode(self, packet: Packet) -> list[Any]:
+        """The decoder's frames; none, and a decode error, if it refuses the packet."""
         try:
             return self._context.decode(packet)
         except av.error.DecoderNotFoundError:
             raise
         except av.error.FFmpegError as error:
-            # Whatever it calls it: invalid data, out of memory (see `bounds`), not implemented, a bug of its own.
-            self._trust.damaged(self._index)
+            # Any error: invalid data, out of memory (see `decoder_limits`), not implemented, a bug of FFmpeg.
+            self._corruption.damaged(self._index)
             self._watch.decode_error(f"a packet could not be decoded ({error.strerror})")
             return []
 
@@ -215,24 +227,26 @@ def decoded(
     gaps: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Capture]:
-    """Decode a stream's packets. Where their iterator raises, what is inside the decoder comes out before the error does.
+    """Decode a stream's packets to captures. If the iterator of packets raises, the decoder is flushed before the error
+    is raised.
 
-    packets: with `silence_s` those of all streams, or nobody notices that only the sound goes on.
-    silence_s: without a picture for so long the stream counts as broken off, whatever else it sends.
-    gaps: asked after each packet whether the transport has lost some of it, or something before it.
+    packets: if `silence_s` is given, those of all streams of the container: else a stream that only sends sound would block.
+    silence_s: seconds without a picture after which the stream counts as broken, even if it sends other packets.
+    gaps: called after each packet; whether the transport has lost a part of it, or something before it.
+    threads: of the decoder. stop: ends the iteration at the next packet.
 
-    :raises SourceError: after `silence_s`.
+    :raises SourceError: if there is no picture for `silence_s`.
     """
     decoder = PictureDecoder(decoder_of(stream), watch=watch, info=info, timeline=timeline, threads=threads, clock=clock)
     asked_s = clock()
-    for packet in _to_the_last(packets, stream):
+    for packet in _with_flush(packets, stream):
         if stop.is_set():
             return
         arrived_s = clock()
         if silence_s is not None and arrived_s - asked_s >= silence_s:
-            # Nothing has come: a demuxer whose read was broken off gives out what it held back, old by now and cut off.
+            # The read has timed out: the demuxer only gives out a packet that it had held back, which is old and incomplete.
             raise SourceError(f"nothing came within {silence_s:g} s (the read timeout)")
-        # Not packet.stream_index: that is 0 for the packet at the end which empties the decoder, whatever its stream.
+        # Not packet.stream_index: that is 0 for the empty packet that flushes the decoder, in every stream.
         if packet.stream.index == stream.index:
             yield from decoder.captures(packet, arrived_s, damaged=gaps(), aspect=stream.sample_aspect_ratio)
         asked_s = clock()
@@ -240,8 +254,8 @@ def decoded(
             raise SourceError(f"no picture for {silence_s:g} s (the read timeout)")
 
 
-def _to_the_last(packets: Iterable[Packet], stream: VideoStream) -> Iterator[Packet]:
-    """The packets, and at their end one that empties the decoder, also where they break off."""
+def _with_flush(packets: Iterable[Packet], stream: VideoStream) -> Iterator[Packet]:
+    """The packets, then an empty one that flushes the decoder, even if the iterator of packets raises."""
     packet: Packet | None = None
     try:
         for packet in packets:
@@ -260,10 +274,10 @@ def _empty(stream: VideoStream) -> Packet:
 
 
 def stream_info(stream: VideoStream, sound: str | None = None) -> StreamInfo:
-    """What the container says of the stream."""
+    """The stream's properties as the container states them. sound: address of the file with its sound, if there is one."""
     rate = stream.average_rate or stream.guessed_rate
     if rate and stream.guessed_rate and stream.container.format.name == "avi":
-        rate = min(rate, stream.guessed_rate)  # its header may count fields, or packets without anything in them
+        rate = min(rate, stream.guessed_rate)  # an AVI header may count fields or empty packets
     duration_s = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None
     return StreamInfo(
         time_base=Fraction(stream.time_base) if stream.time_base else None,

@@ -1,4 +1,4 @@
-"""A source as a person writes it, taken apart: its kind, its address, and the credentials, which leave the address here."""
+"""Identifies a source from its text: kind, name, address, and the credentials, which are removed from the address here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ALLOWED = (
     "a device number, /dev/videoN, a .streams or .txt list, or synthetic:WxH@FPS"
 )
 MAX_NAME = 60
-"""Characters of a name that is made from an address."""
+"""Most characters of a name that is made from an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """One source. name: for its stream, without secrets; address: without credentials; pictures: the file of a picture."""
+    """A source. name: of its stream, without secrets. address: without credentials. pictures: the file, if it is a picture."""
 
     name: str
     kind: Kind
@@ -43,9 +43,9 @@ def names_path(text: str) -> bool:
 
 
 def identify(text: str) -> Identified:
-    """The one source that a text names. Opens nothing but the header of a picture file.
+    """The source that a text names. Opens nothing except the header of a picture file.
 
-    :raises UsageError: if it is empty or malformed, or of a kind that is not known.
+    :raises UsageError: if the text is empty, malformed, or of an unknown kind.
     """
     if not text.strip():
         raise UsageError("a source is empty; name one, or leave it out (is a variable not set?)")
@@ -61,7 +61,10 @@ def identify(text: str) -> Identified:
 
 
 def check_slip(text: str) -> None:
-    """:raises UsageError: if a text that is no path of a file looks like an address that was written badly."""
+    """Check a text that is not the path of a file.
+
+    :raises UsageError: if it looks like a misspelled address.
+    """
     meant = mistyped(text)
     if meant is not None:
         raise UsageError(f"{redact_url(text)!r} is neither a file that exists nor a valid address; write {redact_url(meant)!r}")
@@ -94,7 +97,10 @@ def _check_scheme(scheme: str, text: str) -> None:
 
 
 def _check_place(text: str) -> None:
-    """:raises UsageError: if the host is malformed, or a password has characters that end it too early."""
+    """Check the host, port and credentials of an address.
+
+    :raises UsageError: if the host is malformed, or the password has characters that must be percent-encoded.
+    """
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018 - raises if it is no number
@@ -110,7 +116,7 @@ def _check_place(text: str) -> None:
 
 
 def _name(address: str) -> str:
-    """Host and path without secrets: the name stands in every output, and in names of files."""
+    """A stream name from an address: host and path without secrets, since it appears in outputs and in file names."""
     parts = urlsplit(redact_url(address))
     places = (re.sub(rf"[=:]?{re.escape(HIDDEN)}", "", place) for place in parts.path.split("/"))
     name = "-".join([parts.hostname or "", *filter(None, places)])

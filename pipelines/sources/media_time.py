@@ -1,4 +1,4 @@
-"""Presentation times as a person expects them: from 0, strictly rising, whatever the container says."""
+"""Presentation times that start at 0 and strictly rise, even if the times of the container do not."""
 
 from __future__ import annotations
 
@@ -7,41 +7,46 @@ from fractions import Fraction
 from pipelines.frame import DEFAULT_RATE, StreamInfo
 
 JUMP_S = 10.0
-"""A step ahead of more than this is a broken clock in a format without an index: a stream's clock was set, or two
-recordings were joined. In a file with an index it is a long still picture."""
+"""Seconds. In a format without an index, a larger step ahead is a clock error: the stream's clock was set, or two recordings
+were joined. In a file with an index it is a long still picture."""
 LATE_STEP = Fraction(1, 100)
-"""Of a period: by so much time rises for a picture that comes too late. Where a key picture is missing, decoders hand those
-of the next group out before those of the last one; a period for each would let the clock run ahead for good."""
+"""Fraction of a frame period by which time rises for a late picture. If a key picture is missing, decoders return pictures of
+the next group before those of the last one; a whole period for each would make the clock run ahead permanently."""
 
 
 class Timeline:
     """Media time of one session.
 
-    A frame without a time gets the next one by the rate. A time that goes back, or leaps ahead where `leaps` are not
-    believed, goes on one period after the last; the offset that this needs holds for what follows, and is taken back as
-    soon as the first clock fits again: one wrong stamp shifts nothing. Nor do pictures that come too late.
+    A frame without a time is placed one period after the last frame. So is a frame with a time that goes back, or that leaps
+    ahead if `leaps` is False. The offset that this needs is kept for the following frames, and is removed as soon as the
+    original clock fits again: one wrong time stamp, or a late picture, does not shift the later frames.
 
-    presented: False if the container holds no times of presentation. FFmpeg makes some up from those of decoding then, and
-    wrong ones where it does not know which packet is shown when (H.264 with B-frames in AVI).
+    leaps: accept steps ahead of more than JUMP_S.
+    presented: False if the container has no presentation times. FFmpeg then derives them from the decoding times, and they
+    are wrong if it does not know the order of presentation (H.264 with B-frames in AVI).
     """
 
     def __init__(self, info: StreamInfo, *, leaps: bool, presented: bool = True) -> None:
         self._time_base = info.time_base
         self._period = 1 / (info.rate or DEFAULT_RATE)
-        self._stamps = _Stamps(presented)
+        self._choice = _TimestampChoice(presented)
         self._leaps = leaps
         self._origin: Fraction | None = None
         self._offset = Fraction(0)
         self._last: Fraction | None = None
 
     def seconds(self, pts: int | None, dts: int | None = None, *, late: bool = False) -> float | None:
-        """Seconds since the session's first frame. dts: of the packet after which the frame came out, which rises where
-        pictures are shown in another order than they are decoded, too. late: if its time goes back, then because the picture
-        comes too late."""
-        self._last = self._next(self._stamps.best(pts, dts), late)
+        """Seconds of a frame since the session's first frame.
+
+        pts: its presentation time. dts: the decoding time of the packet after which the decoder returned it; this rises even
+        if pictures are not decoded in the order of presentation. Both in units of the stream's time base. late: the picture
+        may be late, so a time that goes back does not mean that the clock was set.
+        """
+        self._last = self._next(self._choice.best(pts, dts), late)
         return float(self._last)
 
     def _next(self, pts: int | None, late: bool) -> Fraction:
+        """The time of the next frame in seconds; updates the offset."""
         expected = self._last + self._period if self._last is not None else Fraction(0)
         if pts is None or self._time_base is None:
             return expected
@@ -59,14 +64,15 @@ class Timeline:
         return expected
 
     def _fits(self, t: Fraction) -> bool:
+        """Whether `t` is a plausible time after the last frame."""
         if self._last is None:
             return True
         return t > self._last and (self._leaps or t - self._last <= JUMP_S)
 
 
-class _Stamps:
-    """Which of a frame's two times is to be believed: that of presentation until it has gone back more often than the other
-    one (FFmpeg's `guess_correct_pts`)."""
+class _TimestampChoice:
+    """Chooses between a frame's presentation and decoding time: the presentation time, until it has gone back more often than
+    the decoding time (FFmpeg's `guess_correct_pts`)."""
 
     def __init__(self, presented: bool) -> None:
         self._presented = presented
@@ -74,16 +80,17 @@ class _Stamps:
         self._last: dict[str, int] = {}
 
     def best(self, pts: int | None, dts: int | None) -> int | None:
-        """The time to go by; None if there is none."""
+        """The more reliable of the two times; None if the frame has neither."""
         if not self._presented:
             return dts
-        self._look("dts", dts)
-        self._look("pts", pts)
+        self._count_faults("dts", dts)
+        self._count_faults("pts", pts)
         if pts is not None and (dts is None or self._faults["pts"] <= self._faults["dts"]):
             return pts
         return dts
 
-    def _look(self, name: str, stamp: int | None) -> None:
+    def _count_faults(self, name: str, stamp: int | None) -> None:
+        """Count a time that did not rise."""
         if stamp is None:
             return
         self._faults[name] += name in self._last and stamp <= self._last[name]

@@ -1,5 +1,5 @@
-"""Video from the network that is not RTSP: over HTTP(S) a file that has an end or a live stream (MJPEG cameras, HLS,
-transport streams); over TCP, UDP, RTMP and SRT live streams."""
+"""Video from the network by other protocols than RTSP: files and live streams (MJPEG cameras, HLS, transport streams) over
+HTTP(S); live streams over TCP, UDP, RTMP and SRT."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from pipelines.sources.opening import Timeouts, opened
 from pipelines.watch import Watch
 
 REMOTE = {"protocol_whitelist": ",".join((*SCHEMES, "tls", "crypto"))}
-"""A playlist from the network never reads a file of this machine."""
+"""FFmpeg's option for addresses: a remote playlist cannot open local files."""
 
 
 def speaks(scheme: str) -> bool:
-    """Whether this FFmpeg was built with a protocol. (PyAV's wheels come without SRT.) PyAV has no list of them; a protocol
-    that is there is refused by the empty whitelist before anything is opened."""
+    """Whether this FFmpeg was built with the protocol of a scheme. (PyAV's wheels have no SRT.)
+
+    PyAV has no list of protocols. FFmpeg refuses a known one by the empty whitelist before it opens anything.
+    """
     try:
         av.open(f"{scheme}://127.0.0.1:9/", options={"protocol_whitelist": "none"})
     except av.error.ProtocolNotFoundError:
@@ -37,11 +39,9 @@ def speaks(scheme: str) -> bool:
 
 
 def has_end(url: str, limits: Timeouts, stop: threading.Event, login: Credentials | None = None) -> bool:
-    """Whether an address over HTTP is a file: its length is known, or it is a playlist that is complete.
+    """Whether an HTTP address is a file: its length is known, or it is a complete playlist. Blocks while it is opened.
 
-    Takes as long as opening may.
-
-    :raises SourceError: if it cannot be opened. That is the first try of a live source (`Unopened`), and no second one.
+    :raises SourceError: if it cannot be opened. For a live source this counts as the first attempt (`FailedSession`).
     """
     with opened(url, stop=stop, limits=limits, options=REMOTE, credentials=login) as (container, _):
         if "hls" in container.format.name:
@@ -49,8 +49,8 @@ def has_end(url: str, limits: Timeouts, stop: threading.Event, login: Credential
         return container.size > 0
 
 
-class Unopened:
-    """A session of a live source that has failed already."""
+class FailedSession:
+    """A session of a live source that raises the error with which opening it has failed already."""
 
     live = True
 
@@ -63,7 +63,10 @@ class Unopened:
 
 
 class NetworkSource:
-    """One session. A live one ends with SourceError when the server ends it, a file just ends."""
+    """One session with an address that is not RTSP.
+
+    `frames` of a live stream raises SourceError if the server ends the stream; that of a file returns at its end.
+    """
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class NetworkSource:
         threads: int = 1,
         login: Credentials | None = None,
     ) -> None:
+        """threads: decoder threads of a file; a live stream has one."""
         self.live = live
         self._url = url
         self._login = login
@@ -83,7 +87,7 @@ class NetworkSource:
     def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         options = dict(REMOTE)
         if self.live:
-            # Enough of a stream to see its size, no more: what is read while probing is old when it is decoded.
+            # Probe only until the picture size is known: packets that are read while probing are old when they are decoded.
             options |= {"fflags": "nobuffer", "analyzeduration": "1000000"}
         found = opened(self._url, stop=stop, limits=self._limits, options=options, credentials=self._login)
         with found as (container, stream):

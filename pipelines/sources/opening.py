@@ -1,4 +1,4 @@
-"""Opening and reading with FFmpeg: time limits, stops, and errors that a person understands."""
+"""Opening and reading sources with FFmpeg: timeouts, stops, and messages that a person understands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFUSED = {
     403: "403: access is forbidden for this user",
     404: "404: there is no such stream on that server",
 }
-"""Status codes, of HTTP and RTSP alike, that no retry can mend."""
+"""Status codes of HTTP and RTSP for which no retry can succeed."""
 PERMANENT: dict[type[Exception], str] = {
     av.error.HTTPUnauthorizedError: REFUSED[401],
     av.error.HTTPForbiddenError: REFUSED[403],
@@ -44,7 +44,7 @@ DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds that opening and waiting for the next picture may take."""
+    """Time limits in seconds for opening a source and for waiting for its next picture."""
 
     open_s: float = 10.0
     read_s: float = 5.0
@@ -62,9 +62,13 @@ def opened(
     credentials: Credentials | None = None,
     most_pixels: int = decoder_limits.VIDEO_PIXELS,
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open `address` (or the binary `file` that stands for it) and the video stream that is watched; close both in this thread.
+    """Open an address with FFmpeg and choose its video stream; both are closed, in this thread, when the `with` ends.
 
-    :raises SourceError: if it cannot be opened, has no video, or one of more than `most_pixels` a picture.
+    address: of the network, a device, or `file:PATH`, without credentials. file: an open binary file to read instead.
+    options, format: FFmpeg's. stop: ends blocking calls; an error of FFmpeg inside the `with` is then
+    ignored. most_pixels: of a picture.
+
+    :raises SourceError: if it cannot be opened or read, has no video, or has larger pictures than `most_pixels`.
     """
     name = redact_url(address.removeprefix("file:"))
     remote = "://" in address
@@ -72,7 +76,7 @@ def opened(
         began_s = time.monotonic()
         try:
             if remote:
-                # FFmpeg does not say so when it is the host's name that nobody knows.
+                # FFmpeg's own error does not tell an unknown host from other failures.
                 addresses(urlsplit(address).hostname, None)
             container = av.open(
                 file if file is not None else with_credentials(address, credentials),
@@ -84,7 +88,7 @@ def opened(
         except SourceError as error:
             raise about(name, error) from None
         except (OSError, av.error.FFmpegError, ValueError) as error:
-            # An open that was interrupted by its time limit ends as invalid data, too.
+            # An open that its timeout interrupted also raises InvalidDataError.
             late = time.monotonic() - began_s >= limits.open_s
             raise _explained(name, error, f"{limits.open_s:g} s (the open timeout)", late=late, remote=remote) from None
         try:
@@ -100,8 +104,11 @@ def opened(
 
 
 def _close(container: InputContainer) -> None:
-    """Close it without a deadlock: PyAV frees a decoder with the interpreter's lock held, and FFmpeg waits then for frame
-    threads, one of which may want that lock for a line of the log. The flush waits for them with the lock free."""
+    """Close a container without a deadlock.
+
+    PyAV frees a decoder with the interpreter's lock (GIL) held. FFmpeg then waits for its frame threads, and one of them may
+    need the lock to log a line. The flush waits for these threads without holding the lock.
+    """
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()
@@ -109,7 +116,10 @@ def _close(container: InputContainer) -> None:
 
 
 def _watched(container: InputContainer, name: str) -> VideoStream:
-    """:raises SourceError: if there is no video in it."""
+    """The video stream to read.
+
+    :raises SourceError: if the container has none.
+    """
     stream = watched_video(container)
     if stream is None:
         raise SourceError(f"no video stream in {name}; a video or picture is needed", permanent=True)
@@ -117,18 +127,20 @@ def _watched(container: InputContainer, name: str) -> VideoStream:
 
 
 def _check_size(stream: VideoStream, name: str, most_pixels: int) -> None:
-    """:raises SourceError: if the container announces pictures that are too large. Where it says nothing, the decoder refuses
-    them one by one."""
+    """Check the picture size that the container announces; if it announces none, the decoder refuses each large picture.
+
+    :raises SourceError: if its pictures are too large.
+    """
     width, height = stream.width or 0, stream.height or 0
     if width * height > most_pixels:
-        what = f"its pictures have {width}x{height} pixels; at most {most_pixels} are read"
-        raise SourceError(f"cannot read {name}: {what}", permanent=True)
+        problem = f"its pictures have {width}x{height} pixels; at most {most_pixels} are read"
+        raise SourceError(f"cannot read {name}: {problem}", permanent=True)
 
 
 def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: bool) -> SourceError:
-    """One line about an error of FFmpeg, whose own text is not used: it quotes the address, password and all.
+    """One line about an error of FFmpeg. FFmpeg's own text is not used: it contains the address with its password.
 
-    limit: the one that was passed, if time was the reason.
+    limit: words for the time limit, if the error is a timeout. late: the time limit has passed. remote: not a local file.
     """
     if late or isinstance(error, av.error.ExitError | av.error.TimeoutError | TimeoutError):
         return SourceError(f"{name}: nothing came within {limit}")
@@ -137,18 +149,18 @@ def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: b
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
-        what = "no picture" if name.lower().endswith(PICTURES) else "no video"
-        return SourceError(f"cannot read {name}: {what} that can be decoded{AWAY if remote else ''}", permanent=not remote)
+        missing = "no picture" if name.lower().endswith(PICTURES) else "no video"
+        return SourceError(f"cannot read {name}: {missing} that can be decoded{AWAY if remote else ''}", permanent=not remote)
     if isinstance(error, MemoryError):
-        what = f"it asks for more memory than any picture needs ({decoder_limits.BLOCK >> 20} MiB in one piece)"
-        return SourceError(f"cannot read {name}: {what}", permanent=True)
+        problem = f"it asks for more memory than any picture needs ({decoder_limits.BLOCK >> 20} MiB in one piece)"
+        return SourceError(f"cannot read {name}: {problem}", permanent=True)
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return SourceError(f"cannot read {name}: {reason}", permanent=not remote)
     return SourceError(f"{name}: {reason}")
 
 
 def _broken_off(name: str, error: Exception, limit_s: float, *, remote: bool) -> SourceError:
-    """One line about an error in the middle. A length that is damaged asks for more memory than there is."""
+    """One line about an error after opening. (A damaged length field makes FFmpeg ask for more memory than there is.)"""
     if not remote and isinstance(error, av.error.InvalidDataError | av.error.MemoryError):
         return SourceError(f"{name} is damaged: the rest of it cannot be read")
     return _explained(name, error, f"{limit_s:g} s (the read timeout)", late=False, remote=remote)

@@ -1,4 +1,4 @@
-"""Host names: asked of the system's resolver, with an error that a person understands."""
+"""Host names, looked up by the system's resolver, with messages that a person understands."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 def addresses(host: str | None, port: int | None) -> list[Resolved]:
-    """What TCP may connect to, family and address, in the resolver's order. Blocks as long as the resolver does.
+    """The TCP addresses of a host, each with its family, in the resolver's order. Blocks as long as the resolver does.
 
-    :raises SourceError: if nobody knows the host; permanent, unless it is the name server that did not answer.
+    :raises SourceError: if the host is unknown (permanent), or the name server does not answer (not permanent).
     """
     try:
         return [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except socket.gaierror as error:
         again = error.errno == socket.EAI_AGAIN
         raise SourceError(f"the host {host!r} is not known ({error.strerror})", permanent=not again) from None
-    except UnicodeError:  # a label that is empty or too long
+    except UnicodeError:  # a label of the name is empty or too long
         raise SourceError(f"{host!r} is not the name of a host", permanent=True) from None

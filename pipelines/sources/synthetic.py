@@ -1,4 +1,4 @@
-"""A camera without a camera: numbered pictures, paced by an open loop, whatever the pipeline does with them."""
+"""A simulated camera: numbered pictures at a fixed rate, independent of the pipeline's speed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipelines.frame import Capture, Picture, StreamInfo
 from pipelines.watch import Watch
 
 FIRST, LEVELS = 16, 220
-"""Frame N has the luma 16 + N mod 220: `--model probe` reads its number."""
+"""All samples of frame N have the luma 16 + N mod 220, from which `--model probe` reads the frame's number."""
 PATTERN = re.compile(r"synthetic:(\d+)x(\d+)@(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Synthetic:
-    """What `synthetic:WxH@FPS` asks for."""
+    """Width and height in pixels and frames per second of a source `synthetic:WxH@FPS`."""
 
     width: int
     height: int
@@ -30,7 +30,10 @@ class Synthetic:
 
     @classmethod
     def parse(cls, text: str) -> Synthetic:
-        """:raises UsageError: if it is not of that form."""
+        """Parse `synthetic:WxH@FPS`.
+
+        :raises UsageError: if the text does not have this form, or a value is out of range.
+        """
         match = PATTERN.fullmatch(text)
         size = [int(n) for n in match.groups()[:2]] if match else [0, 0]
         fps = float(match[3]) if match else 0.0
@@ -40,12 +43,12 @@ class Synthetic:
 
 
 class SyntheticSource:
-    """Frame i is due at start + i / fps. Late frames are not left out: the pipeline has to cope."""
+    """A live source of grey pictures. Frame i is due at start + i / fps; late frames are delivered, not dropped."""
 
     live = True
 
     def __init__(self, spec: Synthetic, clock: Callable[[], float] = time.monotonic, *, start_s: float | None = None) -> None:
-        """start_s: when the first frame is due (None: at once)."""
+        """start_s: time (monotonic) of the first frame; None: immediately."""
         self._spec = spec
         self._clock = clock
         self._start_s = start_s

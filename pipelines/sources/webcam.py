@@ -1,4 +1,4 @@
-"""A camera at this machine, through Video4Linux."""
+"""Cameras of this machine, read through Video4Linux."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.watch import Watch
 
 
 class WebcamSource:
-    """One session with /dev/videoN."""
+    """One session with a camera /dev/videoN. `frames` raises SourceError if the camera disappears."""
 
     live = True
 
@@ -47,7 +47,10 @@ class WebcamSource:
 
 
 def check_device(device: Path) -> None:
-    """:raises SourceError: if there is no such device, or this user may not read it."""
+    """Check that a device can be read.
+
+    :raises SourceError: if it does not exist (permanent), or this user may not read it (permanent).
+    """
     if not device.exists():
         there = sorted(str(p) for p in Path("/dev").glob("video*"))
         raise SourceError(f"no camera at {device}; there is: {', '.join(there) or 'none'}", permanent=True)

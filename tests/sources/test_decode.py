@@ -20,7 +20,7 @@ import pytest
 from pipelines.errors import SourceError
 from pipelines.frame import Capture, StreamInfo
 from pipelines.sources.bitstream.references import PacketVerdict
-from pipelines.sources.decode import REFRESH, Trust, decoded, stream_info
+from pipelines.sources.decode import REFRESH, CorruptionTracker, decoded, stream_info
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.media_time import Timeline
 from tests.clips import level, numbered
@@ -39,7 +39,7 @@ class Made:
 
 def _trusted(packets: Iterable[Made], refused: Iterable[int] = ()) -> list[bool]:
     """Feed packets in decoding order; say of each one's picture whether it may be labelled."""
-    trust, answers = Trust(), []
+    trust, answers = CorruptionTracker(), []
     for index, packet in enumerate(packets):
         trust.packet(index, packet)  # type: ignore[arg-type]
         if index in refused:
@@ -101,7 +101,7 @@ class TestTrust:
         assert _trusted(_gops(10, 10) * 2, refused=[3]) == [not 3 <= k < 10 for k in range(40)]
 
     def test_a_picture_that_comes_out_later_is_judged_by_the_packet_that_made_it(self) -> None:
-        trust = Trust()
+        trust = CorruptionTracker()
         for index, packet in enumerate(_gops(10)):
             trust.packet(index, packet)  # type: ignore[arg-type]
         trust.damaged(6)
@@ -118,7 +118,7 @@ class TestTrust:
         assert answers == [k >= REFRESH for k in range(REFRESH + 50)]
 
     def test_a_wave_of_intra_refresh_heals_what_was_damaged_before_it_began(self) -> None:
-        trust, answers = Trust(), []
+        trust, answers = CorruptionTracker(), []
         for index in range(40):
             trust.packet(index, Made(index, index == 0), PacketVerdict(renewed={15: 8, 30: 10}.get(index)))  # type: ignore[arg-type]
             if index == 10:
@@ -127,19 +127,19 @@ class TestTrust:
         assert answers == [not 10 <= k < 30 for k in range(40)]
 
     def test_a_key_packet_that_only_begins_such_a_wave_heals_nothing(self) -> None:
-        trust = Trust()
+        trust = CorruptionTracker()
         trust.packet(0, Made(0, True), PacketVerdict(key=False))  # type: ignore[arg-type]
         assert trust.corrupt(0, 0)
 
     def test_what_leans_on_a_missing_packet(self) -> None:
-        trust, answers = Trust(), []
+        trust, answers = CorruptionTracker(), []
         for index, packet in enumerate(_gops(10, 10)):
             trust.packet(index, packet, PacketVerdict(missing=index == 4))  # type: ignore[arg-type]
             answers.append(not trust.corrupt(index, packet.pts))
         assert answers == [not 4 <= k < 10 for k in range(20)]
 
     def test_a_stream_that_is_damaged_for_ever_needs_no_memory_for_it(self) -> None:
-        trust = Trust()
+        trust = CorruptionTracker()
         for index in range(20_000):
             trust.packet(index, Made(index, index % 2 == 0))  # type: ignore[arg-type]
             trust.damaged(index)
