@@ -15,7 +15,7 @@ import pytest
 from pipelines.frame import CAUSES, STAGES
 from pipelines.monitor import LatencyMonitor, StreamLedger, StreamReport
 from pipelines.monitor.reports import ConsumerReport
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 from tests.monitor.made import Clock, end
 
 STREAM_KEYS = {

@@ -13,7 +13,7 @@ from pipelines.frame import CAUSES, Status
 from pipelines.monitor import Distribution, Histogram, LatencyMonitor, SessionReport, merged
 from pipelines.monitor.reports import LatencyFigures
 from pipelines.monitor.snapshots import Span
-from pipelines.sources.source import PacketCounts
+from pipelines.watch import PacketCounts
 from tests.monitor.made import BUDGET_S, Clock, end
 
 EVENTS = 2000
