@@ -1,4 +1,4 @@
-"""What goes wrong with a request, and the HTTP status that says so."""
+"""Failures of a request, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 from pipelines.errors import Dropped, Refused, SourceError
 
 RETRY_S = 1.0
-"""Retry-After where nothing better is known; the header counts whole seconds."""
-
+"""Retry-After if no better estimate is known; the header counts whole seconds."""
 
 CROWDED = "too_many_connections"
 
 
 class Problem(Exception):
-    """An answer that is no result. `code` is for programs and stays the same, `message` is for people."""
+    """An answer without a result. `code` is for programs and never changes, `message` is for people."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -37,19 +36,19 @@ class Problem(Exception):
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The answer to an error on a picture's way. What is not known is a fault in here: its text stays in here."""
+    """The answer to an error of a picture. An unknown error is a fault of the service: clients do not get its text."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, Refused):
         if error.why == "deadline":
-            text = "what waits already, or the model alone, takes longer than the deadline allows"
+            text = "the pictures that already wait, or the model alone, take longer than the deadline allows"
             return Problem(503, "deadline_cannot_be_met", text, retry_after_s=error.retry_after_s)
         if error.why == "no_worker":
             return Problem(503, "no_worker", "no worker is ready", retry_after_s=error.retry_after_s)
         if error.why == "memory":
-            text = "the pictures that are worked on hold as much memory as they may"
+            text = "the pictures in work already hold all the memory that requests may hold"
             return Problem(503, "memory_full", text, retry_after_s=error.retry_after_s)
-        return Problem(503, "queue_full", "as much waits already as may wait", retry_after_s=error.retry_after_s)
+        return Problem(503, "queue_full", "as many pictures wait already as may wait", retry_after_s=error.retry_after_s)
     if isinstance(error, Dropped):
         if error.cause == "deadline":
             return too_late()

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn's, in a thread of its own, on a socket that listens already."""
+"""The HTTP server: uvicorn in a thread of its own, on a socket that already listens."""
 
 from __future__ import annotations
 
@@ -15,48 +15,51 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.http.access import App
 
 HEADERS_S = 10.0
-"""Within which a connection must have sent a request's headers."""
+"""Time for a connection to send the headers of a request; then it is closed."""
 KEEP_S = 65
-"""Longer than the usual proxy keeps a connection, so that it is the proxy that closes it, not we under its next request."""
+"""Longer than the usual proxy keeps a connection: the proxy closes it. If the service did, it could cut the next request."""
 GRACE_S = 1
-"""After which connections are cut whose answer does not go out."""
+"""Time for unsent answers after a stop; then their connections are cut."""
 SPARE = 64
-"""File descriptors that are kept for everything but connections."""
+"""File descriptors that are kept free for files, pipes and sockets other than connections."""
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with a limit for headers: its own timer runs only behind an answer, so that who never asks stays for ever."""
+    """A connection of uvicorn with a time limit for headers.
+
+    uvicorn's keep-alive timer starts after the first response: a client that never sends a request would stay connected.
+    """
 
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
+        self._start_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._wait()
+        self._start_timer()
 
     def on_headers_complete(self) -> None:
-        self._stop_waiting()
+        self._stop_timer()
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._stop_timer()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
+    def _start_timer(self) -> None:
         if self._due is None:
             self._due = self.loop.call_later(HEADERS_S, self.timeout_keep_alive_handler)
 
-    def _stop_waiting(self) -> None:
+    def _stop_timer(self) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None
 
 
 def most_connections() -> int:
-    """As many as there are file descriptors for, of all that this process may ask for."""
+    """The number of connections that file descriptors allow. Raises the limit of this process to its maximum first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -65,7 +68,7 @@ def most_connections() -> int:
 
 
 class HttpServer:
-    """`run` serves until `stop`."""
+    """A server for `app`: `run` serves until `stop`."""
 
     def __init__(self, app: App, listener: socket.socket) -> None:
         self._listener = listener
@@ -97,12 +100,12 @@ class HttpServer:
             self._listener.close()
 
     def stop(self) -> None:
-        """Take no connection any more, finish the answers, end. Any thread."""
+        """Accept no more connections, finish the answers, end. Any thread."""
         self._server.should_exit = True
 
 
 def quiet_libraries(level: int) -> None:
-    """What the libraries say goes where our own lines go, from `level` on: anybody can make the server complain of him."""
+    """Send log lines of the libraries, from `level` upwards, to Watchline's log. Clients can trigger these lines at will."""
     for name in ("uvicorn", "asyncio", "python_multipart"):
         logger: Any = logging.getLogger(name)
         logger.handlers[:] = logging.getLogger("watchline").handlers

@@ -1,12 +1,12 @@
-"""Classifier: the pictures of a request through decoding threads and predictor, and back.
+"""Classifier: decodes the pictures of a request, submits them to the predictor, and collects the outcomes.
 
-    event loop          admit -> one ticket a picture                                        outcome -> answer
+    event loop          admit -> one ticket per picture                                        outcome -> answer
     decode:N                        look at the size -> decode -> predictor.submit()
     predictor's threads                                             batches -> future -------^
 
-Refused before any work is spent: what waits to be decoded counts as waiting, so that a full queue says no while the body
-is all that a request has cost. A ticket ends once, with a prediction or an error, whoever comes first: the predictor, the
-deadline, the caller who hangs up.
+A full queue refuses a request before any work on it: pictures that wait for decoding count as waiting, so that a refused
+request costs no more than its body. A ticket ends once, by the first of these events: the predictor gives a prediction or an
+error, the deadline passes, the client closes the connection.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from pipelines.sources.files.encoded import EncodedPictures
 QUEUE = "http"
 NICE = 5
 LONG_S = 10.0
-"""The longest Retry-After."""
+"""The longest Retry-After if the deadline cannot be met."""
 INFO = StreamInfo()
 
 
 class RequestPredictor(Protocol):
-    """What the service needs of the predictor or the pool; they say what each does."""
+    """The methods of the predictor and of the pool that the service needs; they document them."""
 
     @property
     def retry_s(self) -> float: ...
@@ -61,11 +61,11 @@ class Ticket:
         self.deadline_s = deadline_s
         self.region = region
         self.begun_s: float | None = None
-        """A thread began to decode it."""
+        """Begin of decoding (monotonic)."""
         self.frame: Frame | None = None
         self.future: Future[Prediction] | None = None
         self.outcome: Outcome | None = None
-        self.given_up = False
+        self.cancelled = False
 
 
 class PendingRequest:
@@ -77,27 +77,30 @@ class PendingRequest:
         self._left = len(tickets)
 
     def end(self, ticket: Ticket, outcome: Outcome) -> None:
-        """A ticket has come back; late ones are nobody's any more."""
+        """Set the outcome of a ticket. An outcome after the first one changes nothing."""
         if ticket.outcome is not None:
             return
         ticket.outcome = outcome
         self._left -= 1
-        # One that was refused: the caller has to come again with all of them.
+        # After one refusal the client must send all pictures again.
         if (self._left == 0 or isinstance(outcome, Refused)) and not self.done.done():
             self.done.set_result(None)
 
-    def give_up(self, error: BaseException) -> None:
-        """End what has not ended with `error`; the predictor need not compute it any more."""
+    def cancel(self, error: BaseException) -> None:
+        """End all open tickets with `error`, and cancel their futures: the predictor need not compute them any more."""
         for ticket in self.tickets:
             if ticket.outcome is None:
-                ticket.given_up = True
+                ticket.cancelled = True
                 self.end(ticket, error)
                 if ticket.future is not None:
                     ticket.future.cancel()
 
 
 class Classifier:
-    """Used as `with classifier:` within that of the predictor. `capacity`: pictures that may wait."""
+    """Used as `with classifier:` inside the `with` block of the predictor.
+
+    capacity: most pictures that wait. threads: the number of decoding threads.
+    """
 
     def __init__(
         self, predictor: RequestPredictor, capacity: int, threads: int, clock: Callable[[], float] = time.monotonic
@@ -106,13 +109,13 @@ class Classifier:
         self._predictor = predictor
         self._clock = clock
         self._threads = ThreadPoolExecutor(threads, "decode")
-        self._count = threads
-        self._local = threading.local()
+        self._thread_count = threads
+        self._thread_local = threading.local()
         self._lock = threading.Lock()
         self._undecoded = 0
-        """Tickets on their way to `submit`."""
+        """Tickets that are not submitted to the predictor yet."""
         self._decode_s = 0.0
-        """Measured time of decoding one."""
+        """Seconds to decode a picture, moving average."""
         self._numbers = itertools.count()
 
     def __enter__(self) -> Classifier:
@@ -124,87 +127,94 @@ class Classifier:
         self._threads.shutdown()
 
     def _warm_up(self) -> None:
-        """Every thread decodes once: the first time costs 8 ms more."""
+        """Decode one picture in every thread: the first one takes 8 ms longer."""
         _, jpeg = cv2.imencode(".jpg", np.full((64, 64, 3), 128, np.uint8))
-        together = threading.Barrier(self._count)
+        barrier = threading.Barrier(self._thread_count)
 
-        def once() -> None:
-            together.wait()
+        def decode_one() -> None:
+            barrier.wait()
             self._pictures().decode(jpeg.tobytes())
 
-        for future in [self._threads.submit(once) for _ in range(self._count)]:
+        for future in [self._threads.submit(decode_one) for _ in range(self._thread_count)]:
             future.result()
 
     @property
     def waiting(self) -> int:
-        """Pictures that wait, to be decoded too."""
+        """Pictures that wait, for decoding or for a batch."""
         return self._undecoded + self._predictor.waiting(QUEUE)
 
-    def check_room(self, n: int, deadline_s: float) -> None:
-        """:raises Refused: if n pictures more are too many now, or cannot be answered in time."""
+    def check_capacity(self, n: int, deadline_s: float) -> None:
+        """Check that n more pictures can be answered. deadline_s: monotonic.
+
+        :raises Refused: if they are too many now, or cannot be answered before the deadline.
+        """
         if self.waiting + n > self.capacity:
             raise Refused(RETRY_S, "full")
-        # Behind those that wait for a decoding thread, too: where decoding is what takes longest, all that waits waits there.
-        # One that finds none before it is tried, whatever the last ones took: else a slow moment would be renewed by nobody.
-        decoding_s = (self._undecoded + n) * self._decode_s / self._count if self._undecoded else 0.0
+        # The estimate includes pictures that wait for a decoding thread: if decoding is the slowest stage, all pictures wait
+        # there. If no picture waits there, the request is tried in any case: after a slow moment the service would otherwise
+        # refuse all requests, and no picture would correct the estimate.
+        decoding_s = (self._undecoded + n) * self._decode_s / self._thread_count if self._undecoded else 0.0
         end_s = self._predictor.end_s(QUEUE, deadline_s) + decoding_s
         if math.isinf(end_s):
-            raise Refused(self._predictor.retry_s, "no_worker")  # all were lost, and the next is not there yet
+            raise Refused(self._predictor.retry_s, "no_worker")  # all workers are lost, and no replacement is ready
         if end_s > deadline_s:
             raise Refused(min(end_s - deadline_s, LONG_S), "deadline")
 
-    def take(self, uploads: Sequence[Upload], deadline_s: float, holding: Reservation, region: Region) -> PendingRequest:
-        """Send pictures on their way; `region` is answered of each. Event loop.
+    def take(self, uploads: Sequence[Upload], deadline_s: float, reservation: Reservation, region: Region) -> PendingRequest:
+        """Start to decode pictures, and submit them; the answers are about `region` of each. Event loop.
 
-        :raises Refused: if there is no room for them.
+        :raises Refused: see `check_capacity`.
         """
-        self.check_room(len(uploads), deadline_s)
+        self.check_capacity(len(uploads), deadline_s)
         loop = asyncio.get_running_loop()
         request = PendingRequest([Ticket(upload, deadline_s, region) for upload in uploads], loop)
         with self._lock:
             self._undecoded += len(request.tickets)
         for ticket in request.tickets:
-            self._threads.submit(self._decode, request, ticket, holding, loop)
+            self._threads.submit(self._decode, request, ticket, reservation, loop)
         return request
 
     # Thread decode:N.
 
-    def _decode(self, request: PendingRequest, ticket: Ticket, holding: Reservation, loop: asyncio.AbstractEventLoop) -> None:
-        def back(outcome: Outcome) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
+    def _decode(
+        self, request: PendingRequest, ticket: Ticket, reservation: Reservation, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        def report(outcome: Outcome) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, and all clients with it
                 loop.call_soon_threadsafe(request.end, ticket, outcome)
 
         try:
-            future = self._submit(ticket, holding)
+            future = self._submit(ticket, reservation)
         except BaseException as error:
-            back(error)
+            report(error)
             return
         finally:
             with self._lock:
                 self._undecoded -= 1
         ticket.future = future
-        if ticket.given_up:
+        if ticket.cancelled:
             future.cancel()
-        future.add_done_callback(lambda f: back(_outcome(f)))
+        future.add_done_callback(lambda f: report(_outcome(f)))
 
-    def _submit(self, ticket: Ticket, holding: Reservation) -> Future[Prediction]:
+    def _submit(self, ticket: Ticket, reservation: Reservation) -> Future[Prediction]:
         ticket.begun_s = self._clock()
-        if ticket.given_up or ticket.begun_s > ticket.deadline_s:
+        if ticket.cancelled or ticket.begun_s > ticket.deadline_s:
             raise Dropped("deadline")
-        decoded, beside = ticket.upload.memory()
-        holding.take(decoded)
-        with holding.taken(beside):
+        decoded, extra = ticket.upload.memory()
+        reservation.take(decoded)
+        with reservation.taken(extra):
             picture = ticket.upload.decode(self._pictures())
         ticket.frame = frame = self._frame(picture, ticket)
-        # An eighth, as the scheduler's estimates.
+        # The weight of a new measurement is an eighth, as in the estimates of the scheduler.
         self._decode_s += (frame.trace.decoded_s - ticket.begun_s - self._decode_s) / 8
         return self._predictor.submit(frame, ticket.deadline_s)
 
     def _pictures(self) -> EncodedPictures:
-        if not hasattr(self._local, "pictures"):
-            _give_way()
-            self._local.pictures = EncodedPictures()
-        pictures: EncodedPictures = self._local.pictures
+        """The decoder of this thread."""
+        if not hasattr(self._thread_local, "pictures"):
+            _lower_priority()
+            self._thread_local.pictures = EncodedPictures()
+        pictures: EncodedPictures = self._thread_local.pictures
         return pictures
 
     def _frame(self, picture: Picture, ticket: Ticket) -> Frame:
@@ -213,9 +223,9 @@ class Classifier:
         return Frame(QUEUE, 0, next(self._numbers), picture, None, INFO, trace, regions=(ticket.region,))
 
 
-def _give_way() -> None:
-    """Let this thread give way to the event loop, which says no for it: at 2.5 times of what could be done, on two cores that
-    others use too, the median refusal took 5 ms so, and 24 ms without."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread below the event loop, which refuses requests. Measured at 2.5 times the possible load,
+    on two cores that other programs use too: the median refusal took 5 ms with it, 24 ms without it."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 

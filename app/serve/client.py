@@ -1,10 +1,10 @@
-"""Client: a service's predictor, from Python. `submit(frame) -> Future[Prediction]`, as the predictor itself has it.
+"""Client: the predictor of a service, for Python programs. `submit(frame) -> Future[Prediction]`, as in the predictor itself.
 
     with Client("http://127.0.0.1:8000") as client:
         prediction = client.submit_encoded(Path("photo.jpg").read_bytes()).result()
 
-A future ends as the predictor's does, with the prediction or `Refused`, `Dropped("deadline")`, `SourceError`, `EngineError`;
-only that a refusal comes out of the future, since it has to come over the network first.
+A future ends as that of the predictor, with the prediction or `Refused`, `Dropped("deadline")`, `SourceError`, `EngineError`.
+One difference: `submit` never raises `Refused`; the future does, because the refusal must come over the network first.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from pipelines.tasks.classification import ClassificationTask
 
 Answer = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
-"""A kept connection that the service closed meanwhile, or that its end cut: asked once more, on a fresh one."""
+"""Errors of a kept connection that the service closed meanwhile: the request is sent once more, on a new connection."""
 
-WHY: Mapping[str, Literal["full", "memory", "deadline", "no_worker"]] = {
+REASONS: Mapping[str, Literal["full", "memory", "deadline", "no_worker"]] = {
     "deadline_cannot_be_met": "deadline",
     "no_worker": "no_worker",
     "memory_full": "memory",
 }
-"""What a refusal's code means."""
+"""Reason of a refusal by its code in the answer; 'full' if it is another one."""
 
 
 class Unreachable(WatchlineError):
-    """The service gives no answer, or one that is none of its own."""
+    """The service gives no answer, or the answer is not that of a Watchline service."""
 
 
 class Client:
-    """Used as `with client:`; as many requests at once as connections. Any thread."""
+    """Used as `with client:`. It keeps `connections` connections, each with one request at a time. Any thread."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Client:
         timeout_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:raises UsageError: if the address is none."""
+        """:raises UsageError: if `url` is no address of a service."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parts.port
@@ -82,7 +82,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Cancel what has not been sent, wait for the rest, close the connections."""
+        """Cancel requests that are not sent, wait for the others, close the connections."""
         self._threads.shutdown(cancel_futures=True)
         with self._lock:
             for connection in self._open:
@@ -90,13 +90,13 @@ class Client:
             self._open.clear()
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
-        """Send a frame's planes as they are: the answer is the one that the predictor would give here."""
+        """Send the planes of a frame unchanged: the answer is that of a predictor in this process. deadline_s: monotonic."""
         headers, body = planes_request(frame.picture)
         return self._threads.submit(self._predict, headers, body, deadline_s, None)
 
     def submit_encoded(self, data: bytes, deadline_s: float | None = None, *, topk: int | None = None) -> Future[Prediction]:
         """Send an encoded picture: JPEG, PNG, WebP or GIF. deadline_s: `time.monotonic()`."""
-        # The service looks at the data, whichever kind of picture is named.
+        # The service decides the kind of picture by its data: any accepted type will do.
         return self._threads.submit(self._predict, {"Content-Type": "image/jpeg"}, data, deadline_s, topk)
 
     # Threads client_N.
@@ -115,7 +115,7 @@ class Client:
             answers = {WHOLE: ClassificationTask.from_dict(answer)}
             return Prediction(answers, answer["batch"]["id"], answer["batch"]["size"])
         except (KeyError, TypeError, AttributeError):
-            raise Unreachable(f"{self._name}: what answers there ({status}) is no Watchline service") from None
+            raise Unreachable(f"{self._name}: the server there is no Watchline service (status {status})") from None
 
     def _ask(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
         """:raises Unreachable: if there is no answer."""
@@ -152,9 +152,9 @@ class Client:
         message = str(answer.get("message", f"the service answered {status}"))
         if status == 503:
             after = next((v for k, v in headers.items() if k.lower() == "retry-after"), "")
-            # A proxy may say it as a date.
+            # A proxy may send a date.
             after_s = float(after) if after.replace(".", "", 1).isdecimal() else RETRY_S
-            return Refused(after_s, WHY.get(str(answer.get("error")), "full"))
+            return Refused(after_s, REASONS.get(str(answer.get("error")), "full"))
         if status == 504:
             return Dropped("deadline")
         if status in (400, 413, 415):

@@ -1,4 +1,4 @@
-"""What `/docs` and `/openapi.json` say. The page is made here, of the schema: it loads nothing from anywhere."""
+"""The texts of `/docs` and `/openapi.json`. This module makes the page from the schema: it loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.serve.uploads import ENCODED, MANY, PLANES, RGB
 BYTES = {"type": "string", "format": "binary"}
 
 
-def _said(description: str, model: type | None = schemas.Failure) -> dict[str, Any]:
+def _response(description: str, model: type | None = schemas.Failure) -> dict[str, Any]:
     return {"description": description} | ({"model": model} if model is not None else {})
 
 
-PROTECTED: dict[int | str, dict[str, Any]] = {401: _said("The token is missing or wrong")}
+PROTECTED: dict[int | str, dict[str, Any]] = {401: _response("The token is missing or wrong")}
 LIVE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"example": {"live": True}}}}}
 READY: dict[int | str, dict[str, Any]] = {
-    503: _said("Not ready: starting, stopping, failed, or with fewer workers than asked for", schemas.State)
+    503: _response("Not ready: starting, stopping, failed, or with fewer workers than asked for", schemas.State)
 }
 METRICS: dict[int | str, dict[str, Any]] = PROTECTED | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -33,20 +33,20 @@ MILLISECONDS = {"type": "number", "exclusiveMinimum": 0}
 CLASSIFY: dict[str, Any] = {
     "response_model": schemas.Answer | schemas.Answers,
     "description": (
-        "One picture as the body, or many as `multipart/form-data`, whatever the fields are called. The data decides what a "
-        "picture is. Pictures that are tagged as turned are turned, transparent parts are white, of an animation the first "
-        "picture counts. Of many, one that is bad has its own failure in its place; where all are, the status says so. "
+        "One picture as the body, or many as `multipart/form-data` with any field names. The data decides the kind of a "
+        "picture, not its name. Rotation tags are applied, transparent parts are white, of an animation the first picture "
+        "counts. A bad picture of a form has its own failure in its place; if all are bad, the status is that of the first. "
         f"Samples go as `{RGB}` (rows of R, G, B bytes) or `{PLANES}` (the planes Y, U, V), with X-Width and X-Height."
     ),
     "responses": {
         **PROTECTED,
-        400: _said("Empty, undecodable or cut off"),
-        413: _said("Too many bytes, pixels or pictures"),
-        415: _said("A kind of body that is not taken"),
-        422: _said("topk, X-Deadline-Ms or the size of samples is wrong"),
-        500: _said("The model could not answer"),
-        503: _said("Full, or the deadline cannot be met, or no worker is ready: come again after Retry-After seconds"),
-        504: _said("The deadline has passed"),
+        400: _response("Empty, undecodable or cut off"),
+        413: _response("Too many bytes, pixels or pictures"),
+        415: _response("The service does not accept this type of body"),
+        422: _response("topk, X-Deadline-Ms or the size of samples is wrong"),
+        500: _response("The model could not answer"),
+        503: _response("Full, or the deadline cannot be met, or no worker is ready: try again after Retry-After seconds"),
+        504: _response("The deadline has passed"),
     },
     "openapi_extra": {
         "parameters": [
@@ -57,9 +57,9 @@ CLASSIFY: dict[str, Any] = {
                 "description": "Labels of each picture",
                 "schema": {"type": "integer", "minimum": 1, "default": 5},
             },
-            _header("X-Deadline-Ms", "Milliseconds after which nobody wants the answer", MILLISECONDS),
-            _header("X-Width", f"Of {RGB} and {PLANES}", SIZE),
-            _header("X-Height", f"Of {RGB} and {PLANES}", SIZE),
+            _header("X-Deadline-Ms", "Deadline: milliseconds from the headers of the request to its answer", MILLISECONDS),
+            _header("X-Width", f"For {RGB} and {PLANES}", SIZE),
+            _header("X-Height", f"For {RGB} and {PLANES}", SIZE),
         ],
         "requestBody": {
             "required": True,
@@ -111,12 +111,12 @@ def _asked(route: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _answered(route: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(status, said["description"]) for status, said in sorted(route["responses"].items())]
+    return [(status, response["description"]) for status, response in sorted(route["responses"].items())]
 
 
-def _example(said: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """The first example of an answer, where it has one."""
-    content = said.get("content", {}).get("application/json", {})
+def _example(response: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """The first example of an answer; None without one."""
+    content = response.get("content", {}).get("application/json", {})
     if "example" in content:
         return content["example"]
     kind = content.get("schema", {})

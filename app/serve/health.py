@@ -1,4 +1,4 @@
-"""The last minute of the service, and the four figures that operators are told to watch."""
+"""The last minute of the service, and the four figures that operators watch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from app.serve.schemas import HealthFigure, HealthReport
 from pipelines.monitor import Histogram
 
 HALF_S = 30.0
-"""Figures are of the last 30 to 60 s."""
+"""Length of one half: figures cover the last 30 to 60 s."""
 FEW = 20
-"""Pictures below which figures mean nothing."""
-NOTHING = "too little was measured in the last minute"
+"""With fewer pictures, figures are not judged."""
+TOO_LITTLE = "too little was measured in the last minute"
 
 
 @dataclass(slots=True)
 class _Half:
+    """Sums of 30 s: seconds of a busy device, batches by size, waits of pictures."""
+
     since_s: float
     busy_s: float = 0.0
     sizes: Counter[int] = field(default_factory=Counter)
@@ -27,9 +29,9 @@ class _Half:
 
 
 @dataclass(frozen=True, slots=True)
-class Minute:
-    """What was measured. `seconds`: over how long; `busy_s`: of a worker, on average; `batch_size`: of the batch that the
-    middle picture rode in; None: nothing was measured."""
+class MinuteFigures:
+    """Measurements of the last `seconds`, 30 to 60. busy_s: time in which a worker was busy, average of all workers.
+    batch_size: the batch size of the median picture. None: nothing was measured."""
 
     seconds: float
     busy_s: float
@@ -38,8 +40,8 @@ class Minute:
     queue_wait_p99_s: float | None
 
 
-class Recent:
-    """What is measured, kept for a minute in two halves: its size never changes. Any thread."""
+class LastMinute:
+    """Measurements of the last minute, in two halves: their memory never grows. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,18 +49,19 @@ class Recent:
         self._halves = [_Half(clock()), _Half(clock())]
 
     def batch(self, size: int, seconds: float) -> None:
-        """A batch of `size` kept a device busy for `seconds`."""
+        """Count a batch of `size` pictures that kept a device busy for `seconds`."""
         with self._lock:
             half = self._now()
             half.busy_s += seconds
             half.sizes[size] += 1
 
     def waited(self, seconds: float) -> None:
-        """A picture waited so long: for a decoding thread, and for its batch."""
+        """Count the wait of a picture: for a decoding thread, and for its batch."""
         with self._lock:
             self._now().waits.add(seconds)
 
-    def minute(self) -> Minute:
+    def figures(self) -> MinuteFigures:
+        """The figures of both halves."""
         with self._lock:
             self._now()
             older, newer = self._halves
@@ -66,30 +69,32 @@ class Recent:
             waits.merge(older.waits)
             waits.merge(newer.waits)
             seconds, busy_s = self._clock() - older.since_s, older.busy_s + newer.busy_s
-        return Minute(seconds, busy_s, sum(b * n for b, n in sizes.items()), _middle(sizes), waits.quantile(0.99))
+        pictures = sum(size * count for size, count in sizes.items())
+        return MinuteFigures(seconds, busy_s, pictures, _median_size(sizes), waits.quantile(0.99))
 
     def _now(self) -> _Half:
-        """The half that is being filled. With the lock held."""
+        """The newer half, in which measurements count. Call with the lock held."""
         now = self._clock()
         newer = self._halves[1]
         if now - newer.since_s >= HALF_S:
-            # After a silence both are old.
+            # After a pause of a minute both halves are old.
             self._halves = [newer if now - newer.since_s < 2 * HALF_S else _Half(now), _Half(now)]
         return self._halves[1]
 
 
-def _middle(sizes: Counter[int]) -> int | None:
-    total, seen = sum(b * n for b, n in sizes.items()), 0
-    for b in sorted(sizes):
-        seen += b * sizes[b]
-        if 2 * seen >= total:
-            return b
+def _median_size(sizes: Counter[int]) -> int | None:
+    """The batch size of the median picture. sizes: the number of batches by size."""
+    pictures, counted = sum(size * count for size, count in sizes.items()), 0
+    for size in sorted(sizes):
+        counted += size * sizes[size]
+        if 2 * counted >= pictures:
+            return size
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure with the range in which a service is healthy, and what to turn where it is below or above."""
+    """One figure with its healthy range (least, most; None: no bound), and hints for values below and above it."""
 
     name: str
     unit: str
@@ -97,18 +102,19 @@ class Figure:
     below: str
     above: str
 
-    def as_dict(self, value: float | None, *, enough: bool) -> dict[str, Any]:
+    def judged(self, value: float | None, *, enough: bool) -> HealthFigure:
+        """The figure with its value. enough: False if too little was measured to judge it."""
         least, most = self.healthy
         low = value is not None and least is not None and value < least
         high = value is not None and most is not None and value > most
         hint = self.below if low else self.above if high else "-"
-        return {
-            "value": None if value is None else round(value, 4),
-            "unit": self.unit,
-            "healthy": [least, most],
-            "ok": not (low or high) if enough and value is not None else None,
-            "hint": hint if enough else NOTHING,
-        }
+        return HealthFigure(
+            value=None if value is None else round(value, 4),
+            unit=self.unit,
+            healthy=self.healthy,
+            ok=not (low or high) if enough and value is not None else None,
+            hint=hint if enough else TOO_LITTLE,
+        )
 
 
 FIGURES = (
@@ -145,8 +151,8 @@ FIGURES = (
 )
 
 
-def report(minute: Minute, memory: float | None) -> dict[str, Any]:
-    """The health report. memory: share of the fullest device's memory in use."""
+def report(minute: MinuteFigures, memory: float | None) -> HealthReport:
+    """The health report. memory: share of the fullest device's memory that is in use, 0-1; None if it is unknown."""
     enough = minute.pictures >= FEW
     values = {
         "device_use": min(1.0, minute.busy_s / minute.seconds) if minute.seconds > 0 else None,
@@ -154,10 +160,6 @@ def report(minute: Minute, memory: float | None) -> dict[str, Any]:
         "queue_wait_p99_ms": None if minute.queue_wait_p99_s is None else 1e3 * minute.queue_wait_p99_s,
         "device_memory": memory,
     }
-    figures = {f.name: f.as_dict(values[f.name], enough=enough or f.name == "device_memory") for f in FIGURES}
-    return {
-        "healthy": all(f["ok"] is not False for f in figures.values()),
-        "seconds": round(minute.seconds, 1),
-        "pictures": minute.pictures,
-        "figures": figures,
-    }
+    figures = {f.name: f.judged(values[f.name], enough=enough or f.name == "device_memory") for f in FIGURES}
+    healthy = all(f.ok is not False for f in figures.values())
+    return HealthReport(healthy, round(minute.seconds, 1), minute.pictures, figures)

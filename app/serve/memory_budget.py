@@ -1,4 +1,4 @@
-"""How much memory requests may hold, from their first byte to their answer."""
+"""The memory that requests may hold, from their first byte to their answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from app.http.problems import RETRY_S
 from pipelines.errors import Refused
 
 MOST_BYTES = 768 << 20
-"""Bodies and decoded pictures together: forty pictures of 3840x2160."""
-MOST_OF_ONE = 0.75
-"""What one request counts for at most, so that the largest picture leaves room for small ones."""
+"""Limit of bodies and decoded pictures together: forty pictures of 3840x2160."""
+MOST_SHARE = 0.75
+"""Most that one request counts, as a share of the limit: the largest picture leaves memory for small ones."""
 
 
 class MemoryBudget:
-    """The account of all requests. Any thread."""
+    """Counts the memory of all requests. most: bytes. Any thread."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
@@ -25,12 +25,17 @@ class MemoryBudget:
 
     @property
     def held(self) -> int:
-        """Bytes that are held now."""
+        """Bytes that requests hold now."""
         return self._held
 
-    def _change(self, held: int, wanted: int) -> int:
-        """What a request counts for that has held so much and wants so much; before, it counted for `held`."""
-        counted = min(wanted, int(MOST_OF_ONE * self._most))
+    def change(self, held: int, wanted: int) -> int:
+        """Change the bytes that count for a request from `held` to `wanted`, or to the largest share of one request.
+
+        Returns the bytes that count from now on.
+
+        :raises Refused: if all requests together would hold more than the limit.
+        """
+        counted = min(wanted, int(MOST_SHARE * self._most))
         with self._lock:
             if counted > held and self._held + counted - held > self._most:
                 raise Refused(RETRY_S, "memory")
@@ -39,30 +44,30 @@ class MemoryBudget:
 
 
 class Reservation:
-    """What one request holds. Any thread."""
+    """The memory that one request holds. Any thread."""
 
-    def __init__(self, room: MemoryBudget) -> None:
-        self._room = room
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
         self._lock = threading.Lock()
         self._wanted = self._counted = 0
-        self._over = False
+        self._released = False
 
     def take(self, n: int) -> None:
-        """Hold n bytes more, or -n less.
+        """Hold n bytes more; a negative n gives bytes back.
 
-        :raises Refused: if there is no room.
+        :raises Refused: if requests already hold too much memory.
         """
         with self._lock:
-            if self._over:
-                return  # the request was given up while a thread still worked for it
-            self._counted = self._room._change(self._counted, self._wanted + n)
+            if self._released:
+                return  # a thread still works for a request that was cancelled
+            self._counted = self._budget.change(self._counted, self._wanted + n)
             self._wanted += n
 
     @contextmanager
     def taken(self, n: int) -> Iterator[None]:
-        """Hold n bytes more for a while.
+        """Hold n bytes more inside the `with` block.
 
-        :raises Refused: if there is no room.
+        :raises Refused: if requests already hold too much memory.
         """
         self.take(n)
         try:
@@ -71,7 +76,7 @@ class Reservation:
             self.take(-n)
 
     def release(self) -> None:
-        """The request is over."""
+        """Give all bytes back. Later calls of `take` change nothing."""
         with self._lock:
-            self._counted = self._room._change(self._counted, 0)
-            self._wanted, self._over = 0, True
+            self._counted = self._budget.change(self._counted, 0)
+            self._wanted, self._released = 0, True

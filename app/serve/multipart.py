@@ -1,4 +1,4 @@
-"""The parts of a multipart body that lies in memory. No file is made of them."""
+"""The parts of a multipart body. Body and parts stay in memory: no file is written."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import python_multipart.multipart as multipart
 from app.http.problems import Problem, too_large
 
 BOUNDARY = 200
-"""Characters of a multipart boundary; RFC 2046 allows 70."""
+"""Longest multipart boundary that is accepted; RFC 2046 allows 70 characters."""
 
 
 def parts(content_type: str, body: bytes, most: int) -> list[tuple[str | None, bytes]]:
-    """Name and data of each part, at most so many.
+    """File name (None without one) and data of each part.
 
-    :raises Problem: if the body is malformed or holds none (400), or holds too many (413).
+    :raises Problem: if the body is malformed or has no part (400), or more than `most` parts (413).
     """
     parser = _Parts(most)
     try:
@@ -40,7 +40,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 class _Parts:
-    """Collects what the parser finds."""
+    """Collects the parts: the parser calls its methods."""
 
     def __init__(self, most: int) -> None:
         self.found: list[tuple[str | None, bytes]] = []
@@ -52,38 +52,38 @@ class _Parts:
 
     def callbacks(self) -> Any:
         return {
-            "on_part_begin": self._begin,
-            "on_part_data": self._on_data,
-            "on_part_end": self._end,
-            "on_end": self._all,
-            "on_header_field": self._on_name,
-            "on_header_value": self._on_value,
-            "on_header_end": self._on_header,
+            "on_part_begin": self._on_part_begin,
+            "on_part_data": self._on_part_data,
+            "on_part_end": self._on_part_end,
+            "on_end": self._on_end,
+            "on_header_field": self._on_header_field,
+            "on_header_value": self._on_header_value,
+            "on_header_end": self._on_header_end,
         }
 
-    def _begin(self) -> None:
+    def _on_part_begin(self) -> None:
         if len(self.found) == self._most:
             raise too_large(f"a request holds at most {self._most} pictures")
         self._data, self._name, self._value, self._disposition = [], b"", b"", ""
 
-    def _on_name(self, data: bytes, start: int, end: int) -> None:
+    def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._name += data[start:end]
 
-    def _on_value(self, data: bytes, start: int, end: int) -> None:
+    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
 
-    def _on_header(self) -> None:
+    def _on_header_end(self) -> None:
         if self._name.lower() == b"content-disposition":
             self._disposition = self._value.decode("utf-8", "replace")
         self._name = self._value = b""
 
-    def _on_data(self, data: bytes, start: int, end: int) -> None:
+    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._data.append(data[start:end])
 
-    def _end(self) -> None:
+    def _on_part_end(self) -> None:
         message = Message()
         message["Content-Disposition"] = self._disposition
         self.found.append((message.get_filename(), b"".join(self._data)))
 
-    def _all(self) -> None:
+    def _on_end(self) -> None:
         self.ended = True

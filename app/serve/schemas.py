@@ -1,11 +1,14 @@
-"""What the service answers, as schemas for its documentation; the examples are true answers of the default model.
+"""The answers of the service, as schemas for its documentation; the examples are true answers of the default model.
 
-Answers of pictures are made by hand in `answer`: they pass no validation on their way out.
+The reports are frozen dataclasses: the service makes them, FastAPI documents them. `answer` makes the answers of pictures as
+dictionaries: they pass no validation on their way out.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,7 +29,7 @@ LATENCY: dict[str, Any] = {
 
 
 class Label(BaseModel):
-    """One answer of the model."""
+    """A class of the model, with its probability."""
 
     id: int = Field(description="Class number, from 0")
     name: str
@@ -34,7 +37,7 @@ class Label(BaseModel):
 
 
 class Batch(BaseModel):
-    """The batch that the picture rode in."""
+    """The batch of the picture."""
 
     id: int
     size: int = Field(description="Pictures in it")
@@ -74,14 +77,16 @@ class Failure(BaseModel):
 
 
 class FailedPicture(Failure):
-    """A picture of many that has no result; the others have theirs."""
+    """One picture of a form that has no result; the others have theirs."""
 
-    status: int = Field(description="The HTTP status that it would have had alone")
+    status: int = Field(description="The HTTP status of this picture in a request of its own")
     file: str | None = None
 
 
 class AnswerOfMany(Answer):
-    file: str | None = Field(default=None, description="The name that the picture came with")
+    """The labels of one picture of a form."""
+
+    file: str | None = Field(default=None, description="The file name in the form")
 
 
 class Answers(BaseModel):
@@ -102,10 +107,11 @@ class Answers(BaseModel):
     results: list[AnswerOfMany | FailedPicture]
 
 
-class ModelReport(BaseModel):
-    """What answers."""
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """The model, its engine, and the limits of the service."""
 
-    model_config = ConfigDict(
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         json_schema_extra={
             "examples": [
                 {
@@ -132,7 +138,7 @@ class ModelReport(BaseModel):
     )
     model: str
     classes: int
-    labels: list[str]
+    labels: Sequence[str]
     engine: str
     precision: str
     device: str
@@ -146,31 +152,46 @@ class ModelReport(BaseModel):
     max_upload_mb: float
     topk: int
     most_topk: int
-    profile_ms: dict[str, float] = Field(description="Median time of a batch, by its size")
+    profile_ms: Annotated[Mapping[str, float], Field(description="Median time of a batch, by its size")]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-class State(BaseModel):
-    """Whether the service can be asked."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """Whether the service takes requests."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ready": True, "state": "ready", "workers": 2, "wanted": 2}]})
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_extra={"examples": [{"ready": True, "state": "ready", "workers": 2, "wanted": 2}]}
+    )
     ready: bool
-    state: str = Field(description="starting, ready, degraded (workers are replaced), failed (none is left), or stopping")
-    workers: int = Field(description="Workers that are warm")
-    wanted: int
+    state: Annotated[
+        str, Field(description="starting, ready, degraded (workers are replaced), failed (none is left), or stopping")
+    ]
+    workers: Annotated[int, Field(description="Workers that are warm")]
+    wanted: Annotated[int, Field(description="Workers that the options ask for")]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-class HealthFigure(BaseModel):
+@dataclass(frozen=True, slots=True)
+class HealthFigure:
+    """One figure, its healthy range, and the options that change it."""
+
     value: float | None
     unit: str
-    healthy: list[float | None] = Field(description="Least and most, null: no bound")
-    ok: bool | None
-    hint: str = Field(description="What to turn")
+    healthy: Annotated[tuple[float | None, float | None], Field(description="Least and most, null: no bound")]
+    ok: Annotated[bool | None, Field(description="null: too little was measured")]
+    hint: Annotated[str, Field(description="The options to change")]
 
 
-class HealthReport(BaseModel):
+@dataclass(frozen=True, slots=True)
+class HealthReport:
     """The four figures that operators watch, over the last 30 to 60 seconds."""
 
-    model_config = ConfigDict(
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         json_schema_extra={
             "examples": [
                 {
@@ -187,11 +208,18 @@ class HealthReport(BaseModel):
     healthy: bool
     seconds: float
     pictures: int
-    figures: dict[str, HealthFigure]
+    figures: Mapping[str, HealthFigure]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+STAGES = tuple(LatencyMs.model_fields)
+"""Stages of an answered picture, and `total`."""
 
 
 def answer(prediction: Prediction, stages: dict[str, float]) -> dict[str, Any]:
-    """The answer of one picture. stages: seconds."""
+    """The answer of one picture. stages: the seconds of each stage, see `stages`."""
     return {
         **answers_as_dict(prediction, ClassificationTask.as_dict),
         "batch": {"id": prediction.batch_id, "size": prediction.batch_size},
@@ -200,7 +228,11 @@ def answer(prediction: Prediction, stages: dict[str, float]) -> dict[str, Any]:
 
 
 def stages(frame: Frame, arrived_s: float, received_s: float, now_s: float) -> dict[str, float]:
-    """Seconds of each stage of an answered picture. The decoding thread began at the frame's own arrival."""
+    """Seconds of each stage of an answered picture. All times are monotonic. arrived_s: the headers of the request came;
+    received_s: its body is complete. The arrival in the frame's trace is the begin of decoding.
+
+    :raises ValueError: if the frame has no prediction.
+    """
     t = frame.trace
     begun, decoded, taken, staged, inferred = t.arrived_s, t.decoded_s, t.taken_s, t.staged_s, t.inferred_s
     if taken is None or staged is None or inferred is None:

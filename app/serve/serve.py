@@ -1,13 +1,12 @@
-"""`watchline serve`: start, say where, serve, drain, end.
+"""`watchline serve`: start, log the address, serve, drain, end.
 
-main thread     signals; waits; ends the process where something hangs
+main thread     handles signals, waits, ends the process if a thread hangs
 serve           model -> predictor -> ready ... stop -> drain -> end
-serve:http      the event loop with all of HTTP; it answers /live from the first moment on
+serve:http      the event loop with all of HTTP; it answers /live from the start
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 import threading
@@ -19,11 +18,14 @@ from typing import Any
 
 from app import build
 from app.config import Settings
+from app.http.access import Access
 from app.http.server import HttpServer, most_connections, quiet_libraries
 from app.machine.memory import gpu_memory_share, memory_limit_mb, memory_mb
 from app.serve import serve_options as serving
 from app.serve.classifier import Classifier
 from app.serve.handler import ServiceLimits
+from app.serve.routes import make_app
+from app.serve.schemas import ModelReport
 from app.serve.serve_options import ServeOptions
 from app.serve.service import Service
 from app.terminal.exit_codes import DONE, FAILED
@@ -38,19 +40,18 @@ from pipelines.predict.predictor import PredictorEvents
 log = logging.getLogger("watchline.serve")
 
 DRAIN_S = 3.0
-"""How long requests in flight may take after a stop."""
+"""Time for requests in flight after a stop."""
 SERVE_STOP_S = 4.7
 """Time for a stop before hanging threads are left behind: the process ends within 5 s."""
-LOOK_S = 0.2
 MOST_TOPK = 20
 SWITCH_S = 0.001
-"""Python's default lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may cost."""
+"""By default Python lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may take."""
 
 
 def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
-    """Serve until a signal comes; the exit code.
+    """Serve until a signal comes. Returns the exit code.
 
-    :raises UsageError: if it could not start.
+    :raises UsageError: if the service cannot start.
     """
     serving.check(options)
     token = serving.token(options)
@@ -60,7 +61,7 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
     if isinstance(server.error, UsageError):
         raise server.error
     if server.error is not None:
-        _say(server.error, verbose=settings.verbose)
+        _log_error(server.error, verbose=settings.verbose)
     return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
@@ -68,7 +69,7 @@ Make = Callable[[Settings, ServeOptions, PredictorEvents], Model]
 
 
 def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:
-    """The pool of a service."""
+    """The model of a service, with a pool of worker processes."""
     return build.make_pool(settings, options.workers, events, batching=options.batching)
 
 
@@ -76,7 +77,7 @@ class Server:
     """The service from its start to its end, in a thread of its own."""
 
     def __init__(self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model) -> None:
-        """:raises UsageError: if its address cannot be had."""
+        """:raises UsageError: if the service cannot listen on its address."""
         self._make = make
         self.error: BaseException | None = None
         self._settings = replace(settings, topk=max(settings.topk, MOST_TOPK))
@@ -84,20 +85,21 @@ class Server:
         limits = ServiceLimits(
             options.capacity, options.request_timeout, options.max_upload, settings.topk, self._settings.topk
         )
-        self.service = Service(limits, token=token)
-        self.service.wanted = options.workers
+        self.service = service = Service(limits)
+        service.wanted = options.workers
         self.listener = serving.listen(options)
         self.url = serving.url_of(self.listener)
-        self._http = HttpServer(self.service.app, self.listener)
-        self.service.connections = lambda: self._http.connections
-        self.service.most_connections = most_connections()
+        app = Access(make_app(service), token, lambda: service.metrics.request("unauthorized"))
+        self._http = HttpServer(app, self.listener)
+        service.connections = lambda: self._http.connections
+        service.most_connections = most_connections()
         self._stopping = threading.Event()
         self.stopped_s: float | None = None
         self._predictor: Any = None
         self._warming: Any = None
-        """The predictor while it warms up, for then nothing is to be drained."""
+        """The predictor during its warm-up: a stop then ends it at once, without a drain."""
         self.ready = threading.Event()
-        """It is ready, or has ended before."""
+        """Set when the service is ready, or has ended before."""
         self._crew = Crew(self.stop)
         self.thread = threading.Thread(target=self._run, name="serve")
 
@@ -115,16 +117,12 @@ class Server:
         return self._crew.alive() or [self.thread.name]
 
     def run(self, terminal: Terminal) -> None:
-        """Until it has ended. Thread: main."""
+        """Serve until the service has ended. Thread: main."""
         if self._options.no_auth and not serving.is_loopback(self._options.host):
             log.warning("--no-auth: whoever reaches %s may use it", self.url)
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
         sys.setswitchinterval(SWITCH_S)
         self.thread.start()
-        _wait(self.ready)
-        # What was made so far stays: the collector, which holds the interpreter, need not look at it again.
-        gc.collect()
-        gc.freeze()
         wait_for_end(self, terminal.signals, SERVE_STOP_S)
 
     # Thread serve.
@@ -152,7 +150,7 @@ class Server:
         events = PredictorEvents(service.batch, self._failed)
         model = self._make(self._settings, options, events)
         self._predictor = self._warming = predictor = model.predictor
-        if self._stopping.is_set():  # a stop from now on finds what warms up
+        if self._stopping.is_set():  # a later stop reaches the predictor
             return
         log.info("model %s: %s", self._settings.model, model.why)
         with ExitStack() as stack:
@@ -169,16 +167,17 @@ class Server:
             raise predictor.error
 
     def _failed(self) -> None:
-        """The predictor cannot go on. A pool without workers can, later: until then `/ready` says no. Any thread."""
+        """Stop, because the predictor has failed. A pool that has lost its workers starts new ones later: until then `/ready`
+        answers 503. Any thread."""
         if not isinstance(self._predictor.error, EngineLost):
             self.stop()
 
     def _open(self, stack: ExitStack, model: Model) -> None:
-        """Tell the service of its predictor, which is warm."""
+        """Give the service the warm predictor, and the facts about it."""
         service, predictor = self.service, model.predictor
         classifier = Classifier(predictor, self._options.capacity, cores())
-        service.exchange.classifier = stack.enter_context(classifier)
-        service.model = self._facts(model)
+        service.handler.classifier = stack.enter_context(classifier)
+        service.model = self._model_report(model)
         service.memory = lambda: memory_share(model)
         service.workers = predictor.workers
         service.restarts = lambda: predictor.restarts
@@ -186,51 +185,45 @@ class Server:
 
     def _drain(self, service: Service) -> None:
         service.state = "stopping"
-        log.info("stopping: %d requests in flight", service.exchange.in_flight)
-        if not service.exchange.idle.wait(DRAIN_S):
-            log.warning("%d requests were not answered within %g s", service.exchange.in_flight, DRAIN_S)
+        log.info("stopping: %d requests in flight", service.handler.in_flight)
+        if not service.handler.idle.wait(DRAIN_S):
+            log.warning("%d requests were not answered within %g s", service.handler.in_flight, DRAIN_S)
 
-    def _facts(self, model: Model) -> dict[str, Any]:
-        """What `/v1/model` says."""
-        options, engine, limits = self._options, model.predictor.engine, self.service.exchange.limits
+    def _model_report(self, model: Model) -> ModelReport:
+        """The answer of `/v1/model`."""
+        options, engine, limits = self._options, model.predictor.engine, self.service.handler.limits
         (classes,) = engine.outputs[0].shape
         names = model.names or tuple(f"class {k}" for k in range(classes))
-        return {
-            "model": self._settings.model,
-            "classes": classes,
-            "labels": list(names),
-            "engine": engine.name,
-            "precision": engine.precision,
-            "device": engine.device,
-            "why": model.why,
-            "workers": options.workers,
-            "batching": options.batching,
-            "max_batch": options.max_batch,
-            "max_wait_ms": options.max_wait_ms,
-            "queue_capacity": options.capacity,
-            "request_timeout_s": options.request_timeout,
-            "max_upload_mb": options.max_upload_mb,
-            "topk": limits.topk,
-            "most_topk": limits.most_topk,
-            "profile_ms": model.predictor.profile.as_ms(),
-        }
-
-
-def _wait(event: threading.Event) -> None:
-    """Until it is set. Not in one go: a signal that the kernel gave to another thread, as it may after the machine was
-    suspended, wakes nobody, and handlers run here."""
-    while not event.wait(LOOK_S):
-        pass
+        return ModelReport(
+            model=self._settings.model,
+            classes=classes,
+            labels=names,
+            engine=engine.name,
+            precision=engine.precision,
+            device=engine.device,
+            why=model.why,
+            workers=options.workers,
+            batching=options.batching,
+            max_batch=options.max_batch,
+            max_wait_ms=options.max_wait_ms,
+            queue_capacity=options.capacity,
+            request_timeout_s=options.request_timeout,
+            max_upload_mb=options.max_upload_mb,
+            topk=limits.topk,
+            most_topk=limits.most_topk,
+            profile_ms=model.predictor.profile.as_ms(),
+        )
 
 
 def memory_share(model: Model) -> float | None:
-    """How full the fullest device's memory is; where the device is the CPU, what of this machine's memory is ours."""
+    """Share of memory in use, 0-1: of the fullest GPU; if the device is the CPU, the share of this machine's memory that this
+    process and its workers use. None if it is unknown."""
     devices = {worker.device for worker in model.predictor.workers()}
     shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
     return max(shares, default=memory_mb(model) / memory_limit_mb() if model.engine.device == "cpu" else None)
 
 
-def _say(error: BaseException, *, verbose: bool) -> None:
+def _log_error(error: BaseException, *, verbose: bool) -> None:
     notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
     log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
     if verbose:

@@ -1,4 +1,4 @@
-"""Options of `watchline serve` beside those of the model; its token, and its listening socket."""
+"""The options of `watchline serve` other than those of the model; its token, and its listening socket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipelines.cores import cores
 from pipelines.errors import UsageError
 
 BATCHES_A_WORKER = 3
-"""Batches that may wait for each worker, by default."""
+"""Default number of batches that may wait per worker."""
 WHERE, HOW = "where, and for whom", "how requests are worked on"
 SERVE = ("serve",)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The options of `watchline serve` beside those of the model."""
+    """The options of `watchline serve` other than those of the model."""
 
     host: str = option("127.0.0.1", "", SERVE, WHERE, metavar="ADDRESS", shown="127.0.0.1: this machine only")
     port: int = option(8000, "0 takes a free one", SERVE, WHERE, metavar="N", least=0, most=65535)
@@ -53,34 +53,34 @@ class ServeOptions:
 
     @property
     def capacity(self) -> int:
-        """Pictures that may wait."""
+        """Most pictures that wait."""
         return (self.queue_depth or BATCHES_A_WORKER * self.workers) * self.max_batch
 
     @property
     def max_upload(self) -> int:
-        """Bytes of a request's body."""
+        """Most bytes of a body."""
         return int(self.max_upload_mb * 2**20)
 
 
 def default_workers(device: str) -> int:
-    """The number of workers by default: one on a GPU; on the CPU one for two cores, up to four, each of which holds the model.
-    If several run, the others go on when one dies. On two cores one worker of two threads answers as many requests
-    of 32 callers as two of one thread (1.0 to 1.1 times in six alternating runs), and sooner: p99 0.7 to 0.8 times as long, and
-    of 100 requests a second that come by chance 99.5 % within 50 ms instead of 98 %."""
+    """The default number of workers: one on a GPU; on the CPU one per two cores, at most four, because each holds the model.
+    With several workers, the others continue if one dies. Measured on two cores: one worker with two threads answers as many
+    requests of 32 clients as two workers with one thread (1.0 to 1.1 times in six alternating runs), and sooner: its p99 is
+    0.7 to 0.8 times as long, and of 100 requests per second at random times it answers 99.5 % within 50 ms instead of 98 %."""
     return 1 if device != "cpu" else max(1, min(cores() // 2, 4))
 
 
 def check(options: ServeOptions) -> None:
-    """:raises UsageError: if a value is wrong; with the given and the allowed values."""
+    """:raises UsageError: if a value is wrong; the message gives the value and the allowed ones."""
     check_options(options)
     if options.token_env is not None and options.no_auth:
         raise UsageError("--token-env and --no-auth exclude each other; leave one out")
 
 
 def token(options: ServeOptions, environ: Mapping[str, str] = os.environ) -> bytes | None:
-    """The token that requests must show; None: they need none. It is never part of a message.
+    """The token of requests; None if they need none. No message contains it.
 
-    :raises UsageError: if its variable is not set, or the address needs a token.
+    :raises UsageError: if its variable is not set, or if other machines reach the address and there is no token.
     """
     if options.token_env is None:
         if not options.no_auth and not is_loopback(options.host):
@@ -91,9 +91,9 @@ def token(options: ServeOptions, environ: Mapping[str, str] = os.environ) -> byt
 
 
 def token_from(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The token in a variable of the environment.
+    """The token in the environment variable `name`.
 
-    :raises UsageError: if there is none, or if it has characters that a header cannot hold.
+    :raises UsageError: if the variable is not set or empty, or has characters that a header cannot hold.
     """
     value = environ.get(name, "").strip()
     if not value:
@@ -104,7 +104,10 @@ def token_from(name: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. A name is resolved first."""
+    """Whether only this machine reaches the address. Resolves a name first.
+
+    :raises UsageError: if the name has no address.
+    """
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError as error:
@@ -113,19 +116,19 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(options: ServeOptions) -> socket.socket:
-    """A listening socket. The kernel takes connections from now on.
+    """A listening socket. The kernel accepts connections from now on.
 
-    :raises UsageError: if the address is in use, or is none of this machine.
+    :raises UsageError: if the address is in use, or is no address of this machine.
     """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
-        # Connections inherit the option. Without it, the body of an answer waits 40 ms for the ACK of its headers.
+        # Connections inherit this option. Without it, the body of an answer waits 40 ms for the ACK of its headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         hint = "; choose another with --port, 0 takes a free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
-        known = (error.errno or 0) > 0  # else the error is about the name, and has a text of its own
+        known = (error.errno or 0) > 0  # other errors are about the name, and have a text of their own
         why = os.strerror(error.errno or 0) if known else str(error.strerror).partition(" (while")[0]
         raise UsageError(f"cannot listen on {options.host} port {options.port}: {why}{hint}") from None
 

@@ -1,7 +1,7 @@
-"""What a request holds: one picture or many, encoded or as samples. Nothing is decoded here.
+"""The pictures of a request: one or many, encoded or as samples. This module decodes none of them.
 
-Samples come in two kinds: `application/x-raw-rgb`, (height, width, 3) bytes, and `application/x-yuv420p`, the three planes
-of a `Picture` one after the other, as the client class sends them: they arrive as the predictor would have got them.
+There are two kinds of samples: `application/x-raw-rgb`, (height, width, 3) bytes, and `application/x-yuv420p`, the three planes
+of a `Picture` one after the other. The client class sends planes: the predictor gets them unchanged.
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ from pipelines.sources.files.encoded import EncodedPictures, announced, most_pix
 ENCODED = ("image/jpeg", "image/png", "image/webp", "image/gif")
 RGB, PLANES, MANY = "application/x-raw-rgb", "application/x-yuv420p", "multipart/form-data"
 MATRICES: tuple[str, ...] = get_args(Matrix)
-
-
 DECODED = 2
-"""Bytes a pixel of a picture, and a little more."""
+"""Bytes per pixel of a decoded picture: 1.5, rounded up."""
 DECODING = {"jpeg": 5, "png": 16, "webp": 16, "gif": 16, "animated webp": 16}
-"""Bytes a pixel while it is decoded, at the worst: a JPEG whose chroma is scaled; RGBA of 16 bits, that of 8, that on white."""
+"""Most bytes per pixel during decoding. JPEG: its chroma may be scaled. Others: RGBA of 16 bits, a copy of 8 bits, and a copy
+on white."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One picture of a request. `decode`, with the thread's own decoder, makes the picture; `memory` looks at its header: bytes
-    of the picture, and bytes beside them while it is decoded."""
+    """One picture of a request. `decode` makes the picture, with the decoder of the calling thread. `memory` reads the header
+    of the picture: it gives the bytes of the picture, and the further bytes that decoding needs."""
 
     decode: Callable[[EncodedPictures], Picture]
     memory: Callable[[], tuple[int, int]]
     file: str | None = None
-    """The name that came with it."""
+    """Its file name in the form; None without one."""
 
 
 def uploads(content_type: str, headers: Mapping[str, str], body: bytes, most: int) -> list[Upload]:
-    """The pictures of a request, at most so many.
+    """The pictures of a request.
 
-    :raises Problem: if there are none (400), too many (413), or none of a kind that is taken (415, 422).
+    :raises Problem: if there is none (400), if there are more than `most` (413), or if their shape is wrong (422).
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == MANY:
@@ -58,11 +57,11 @@ def uploads(content_type: str, headers: Mapping[str, str], body: bytes, most: in
 
 
 def check_type(content_type: str) -> None:
-    """:raises Problem: 415, if the kind of body is not taken."""
+    """:raises Problem: 415, if the service does not accept this type of body."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind not in (*ENCODED, RGB, PLANES, MANY):
         allowed = ", ".join((*ENCODED, MANY, RGB))
-        raise Problem(415, "unsupported", f"Content-Type {kind[:100]!r} is not taken; allowed: {allowed}")
+        raise Problem(415, "unsupported", f"Content-Type {kind[:100]!r} is not accepted; allowed: {allowed}")
 
 
 def _encoded(data: bytes, file: str | None = None) -> Upload:
@@ -79,7 +78,7 @@ def _rgb(headers: Mapping[str, str], body: bytes) -> Upload:
     width, height = _size(headers)
     _check_length(body, 3 * width * height, f"{width}x{height} RGB")
     pixels = np.frombuffer(body, np.uint8).reshape(height, width, 3)
-    # FFmpeg takes a copy of the samples.
+    # FFmpeg copies the samples: 3 bytes per pixel.
     return Upload(lambda pictures: pictures.from_rgb(pixels), lambda: (DECODED * width * height, 3 * width * height))
 
 
@@ -102,11 +101,11 @@ def _planes(headers: Mapping[str, str], body: bytes) -> Upload:
         )
     except (ValueError, ZeroDivisionError):
         raise wrong_shape("X-Sample-Aspect must be a fraction above 0, like 1/1") from None
-    return Upload(lambda _: picture, lambda: (0, 0))  # it is the body
+    return Upload(lambda _: picture, lambda: (0, 0))  # its planes lie in the body, which counts already
 
 
 def planes_request(picture: Picture) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request with a picture's planes."""
+    """Headers and body of a request that sends the planes of a picture."""
     headers = {
         "Content-Type": PLANES,
         "X-Width": str(picture.width),
@@ -121,7 +120,10 @@ def planes_request(picture: Picture) -> tuple[dict[str, str], bytes]:
 
 
 def _size(headers: Mapping[str, str]) -> tuple[int, int]:
-    """:raises Problem: 422 without a size, 413 with one that is too large."""
+    """Width and height.
+
+    :raises Problem: if they are missing or wrong (422), or too large (413).
+    """
     try:
         width, height = (int(headers.get(name, "")) for name in ("x-width", "x-height"))
     except ValueError:
@@ -133,9 +135,9 @@ def _size(headers: Mapping[str, str]) -> tuple[int, int]:
     return width, height
 
 
-def _check_length(body: bytes, wanted: int, what: str) -> None:
+def _check_length(body: bytes, wanted: int, name: str) -> None:
     if len(body) != wanted:
-        raise wrong_shape(f"{what} has {wanted} bytes, the body has {len(body)}")
+        raise wrong_shape(f"{name} has {wanted} bytes, the body has {len(body)}")
 
 
 def _one_of(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> Any:
@@ -148,7 +150,7 @@ def _one_of(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], def
 def _aspect(headers: Mapping[str, str]) -> Fraction:
     given = headers.get("x-sample-aspect", "1")
     if re.fullmatch(r"\d{1,6}([/:]\d{1,6})?", given, re.ASCII) is None:
-        raise ValueError  # not left to Fraction: it would compute the number that 1e999999999 is
+        raise ValueError  # Fraction would compute 1e999999999, digit by digit
     aspect = Fraction(given.replace(":", "/"))
     if not Fraction(1, 1000) <= aspect <= 1000:
         raise ValueError

@@ -104,7 +104,7 @@ def test_an_error_of_the_model() -> None:
     gate = Held()
     gate.open()
     with served(make=held(gate)) as server, Client(server.url) as client:
-        server.service.exchange._result = None  # type: ignore[method-assign,assignment]
+        server.service.handler._result = None  # type: ignore[method-assign,assignment]
         with pytest.raises(EngineError, match="could not answer"):
             client.submit_encoded(grey(2)).result(20)
 

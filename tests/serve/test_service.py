@@ -206,12 +206,12 @@ def test_what_is_no_http_gets_a_400(url: str) -> None:
 def test_a_full_queue_says_no_at_once() -> None:
     gate = Held()
     with served(make=held(gate), max_batch=1, queue_depth=2, request_timeout=20) as server, opened(gate):
-        exchange = server.service.exchange
+        handler = server.service.handler
         threads, results = [], []
         for k in range(3):  # one on the device, two wait
             threads.append(threading.Thread(target=lambda k=k: results.append(post(server.url, grey(k)).status)))
             threads[-1].start()
-            until(lambda now=(k + 1, k): (exchange.in_flight, exchange.waiting) == now)
+            until(lambda now=(k + 1, k): (handler.in_flight, handler.waiting) == now)
         said = post(server.url, grey(9))
         assert problem(said) == (503, "queue_full")
         assert int(said.headers["retry-after"]) >= 1
@@ -284,7 +284,7 @@ def test_a_request_without_a_deadline_has_the_services_own() -> None:
 def test_decoding_that_took_long_once_does_not_refuse_for_ever() -> None:
     """While nothing is decoded, nothing would correct the estimate."""
     with served(request_timeout=2.0) as server:
-        classifier = server.service.exchange.classifier
+        classifier = server.service.handler.classifier
         assert classifier is not None
         classifier._decode_s = 1000.0
         assert post(server.url, grey(7)).label == "7"
@@ -320,8 +320,8 @@ def test_who_hangs_up_is_not_computed() -> None:
         for _ in range(3):
             with socket.create_connection((host, int(port)), 10) as caller:
                 caller.sendall(head(len(data)) + data)
-                until(lambda: server.service.exchange.in_flight == 2)
-            until(lambda: server.service.exchange.in_flight == 1)
+                until(lambda: server.service.handler.in_flight == 2)
+            until(lambda: server.service.handler.in_flight == 1)
         gate.open()
         first.join()
         assert counted(server.url, "watchline_requests_total", outcome="gone") == 3
