@@ -35,6 +35,7 @@ from app.terminal.signals import Signals
 from app.terminal.stdio import Results
 from app.terminal.terminal import Terminal
 from pipelines.errors import SinkError, WatchlineError
+from pipelines.media import patches
 from samples import FOLDER
 
 FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share/fonts")
@@ -46,6 +47,7 @@ def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
     # Set before a library that reads it is imported: nothing phones home.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     settle()
+    patches.install()
     # OpenCV points its Qt at a folder of fonts that it does not ship; Qt then complains with every window.
     os.environ["QT_QPA_FONTDIR"] = next((f for f in FONTS if Path(f).is_dir()), "/")
     # Bound to the stream: code that redirects sys.stderr to mute a library does not mute the log.

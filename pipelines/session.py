@@ -26,6 +26,7 @@ from pipelines.crew import Crew
 from pipelines.errors import SinkError, SourceError, Stopped, UsageError
 from pipelines.frame import Result
 from pipelines.lane import Lane, LaneOptions, Outputs
+from pipelines.media import patches
 from pipelines.monitor import LatencyMonitor, SessionReport, SessionSnapshot, StreamLedger
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.results import Callback, Results
@@ -150,6 +151,7 @@ class Session(Generic[M]):
     # Life cycle.
 
     def __enter__(self) -> Session[M]:
+        patches.install()
         model = self._model = self._make_model(PredictorEvents(self.monitor.batch, self.stop))
         if self.stopping.is_set():
             raise Stopped

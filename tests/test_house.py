@@ -197,8 +197,6 @@ def test_http_does_not_know_the_service() -> None:
 
 PATCHED = {
     "pipelines/media/patches.py",
-    "pipelines/media/interrupt.py",
-    "pipelines/media/pixels.py",
     "pipelines/predict/models/catalog.py",  # torch.load and huggingface's switch, while a model is loaded
     "app/terminal/stdio.py",  # sys.stdout and sys.stderr
 }

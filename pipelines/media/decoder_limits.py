@@ -1,8 +1,8 @@
 """Limits of picture size and of memory blocks, against headers that announce too much.
 
 A header of a hundred bytes can announce a picture of a thousand million pixels, and two megabytes of a compressed colour
-profile can expand to two thousand: FFmpeg allocates the one and unpacks the other if it gets the memory. Importing this
-module limits FFmpeg's blocks in the whole process.
+profile can expand to two thousand: FFmpeg allocates the one and unpacks the other if it gets the memory. `patches.install()`
+limits FFmpeg's blocks in the whole process.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ def pixels(most: int) -> dict[str, str]:
     return {"max_pixels": str(most)}
 
 
-def _bound_blocks() -> None:
+def limit_blocks() -> None:
     """Make FFmpeg's allocator refuse blocks of more than BLOCK bytes (-max_alloc of its command line, 2 GiB by default). PyAV
     does not export the function, but its modules are linked to the library that has it."""
     bound = ctypes.CDLL(av._core.__file__).av_max_alloc
     bound.argtypes, bound.restype = (ctypes.c_size_t,), None
     bound(BLOCK)
-
-
-_bound_blocks()

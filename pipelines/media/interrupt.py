@@ -1,7 +1,7 @@
 """Makes FFmpeg's blocking calls end when a stop event is set.
 
 PyAV gives FFmpeg an interrupt callback that checks only the time, through the module attribute `av.container.core.time`.
-Importing this module replaces that attribute. The replacement returns the true monotonic time, except in a thread with a
+`patches.install()` replaces that attribute by `stop_clock`. It returns the true monotonic time, except in a thread with a
 set stop: there it returns a time far in the future, and a later one at each call. So the thread's open or read passes its
 time limit immediately (within 4 ms for an open, 0.1 s for a read). The attribute is private: a test shows that the
 replacement works with the installed PyAV.
@@ -18,38 +18,41 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import av.container.core as core
-
 FAR_S = 1e6
 """Seconds, longer than any time limit."""
 
 
-class _Clock:
+class _StopClock:
     """The replacement of the module `time` in `av.container.core`."""
 
     def __init__(self) -> None:
-        self._stops: dict[int, threading.Event] = {}
+        self.stops: dict[int, threading.Event] = {}
+        """Thread id -> the stop of its FFmpeg calls. Each thread changes its own entry only."""
         self._leaps = itertools.count(1)
 
     def monotonic(self) -> float:
-        stop = self._stops.get(threading.get_ident())
+        """Monotonic seconds; far in the future if the calling thread's stop is set."""
+        stop = self.stops.get(threading.get_ident())
         return time.monotonic() + (FAR_S * next(self._leaps) if stop is not None and stop.is_set() else 0.0)
 
 
-_clock = _Clock()
-core.time = _clock  # type: ignore[attr-defined]
+stop_clock = _StopClock()
+"""The clock of all threads. Other modules use `interruptible`."""
 
 
 @contextmanager
 def interruptible(stop: threading.Event) -> Iterator[None]:
-    """Inside the `with`, FFmpeg calls of this thread end with ExitError or InvalidDataError once `stop` is set."""
+    """Inside the `with`, FFmpeg calls of this thread end with ExitError or InvalidDataError once `stop` is set.
+
+    It has no effect before `patches.install()`; `opening.opened` calls that.
+    """
     thread = threading.get_ident()
-    outer = _clock._stops.get(thread)
-    _clock._stops[thread] = stop
+    outer = stop_clock.stops.get(thread)
+    stop_clock.stops[thread] = stop
     try:
         yield
     finally:
         if outer is None:
-            del _clock._stops[thread]
+            del stop_clock.stops[thread]
         else:
-            _clock._stops[thread] = outer
+            stop_clock.stops[thread] = outer

@@ -8,18 +8,14 @@ from typing import Literal, cast
 
 import av
 import numpy as np
-from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture
+from pipelines.media import patches
 from pipelines.media.colour import MATRICES, scaler_code
 from pipelines.media.planes import color_range, plane_array
 from pipelines.media.sidedata import display_matrix
 from pipelines.media.transparency import WhiteBackground, transparent
-
-# PyAV's list of side data types is shorter than FFmpeg's: an unknown one, such as a photo's EXIF block, would make all side
-# data unreadable. Unknown types are mapped to one that is not used here.
-SideData._missing_ = classmethod(lambda cls, value: cls.PANSCAN)  # type: ignore[assignment,method-assign]
 
 Turn = tuple[Literal[0, 90, 180, 270], bool]
 """Degrees clockwise, and whether left and right are swapped after the rotation."""
@@ -43,6 +39,7 @@ class Pixels:
     """Bytes of the frames, of all sources, with side data that was read since the last collection."""
 
     def __init__(self, *, steady: bool = False) -> None:
+        patches.install()
         self._converter = VideoReformatter()
         self._steady = steady
         self._size: tuple[int, int] | None = None

@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 
 from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
-from pipelines.media import decoder_limits
+from pipelines.media import decoder_limits, patches
 from pipelines.media.interrupt import interruptible
 from pipelines.media.tracks import watched_video
 from pipelines.redact import redact_url
@@ -70,6 +70,7 @@ def opened(
 
     :raises SourceError: if it cannot be opened or read, has no video, or has larger pictures than `most_pixels`.
     """
+    patches.install()
     name = redact_url(address.removeprefix("file:"))
     remote = "://" in address
     with interruptible(stop):

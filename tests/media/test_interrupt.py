@@ -14,6 +14,7 @@ import av.container.core as core
 import pytest
 
 from pipelines.errors import SourceError
+from pipelines.media import patches
 from pipelines.media.interrupt import FAR_S, interruptible
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.network import NetworkSource
@@ -43,6 +44,10 @@ OPEN: dict[str, Callable[[str], Source]] = {
 
 class TestClock:
     """`av.container.core.time` is a private name: these fail when a PyAV no longer asks there."""
+
+    @pytest.fixture(autouse=True)
+    def _patched(self) -> None:
+        patches.install()
 
     @staticmethod
     def _now() -> float:
