@@ -1,4 +1,4 @@
-"""Virtual environments for the peers: made once, apart from Watchline's own, whose versions they need not share."""
+"""Virtual environments for the peers: made once, apart from Watchline's own, so that they may have other versions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def interpreter(name: str) -> Path:
 
 
 def version(name: str, package: str) -> str:
-    """Of a package in the environment `name`."""
+    """The version of a package in the environment `name`."""
     say = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
     return subprocess.run([str(interpreter(name)), "-c", say], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,11 +1,11 @@
-"""Cameras: what is promised about live streams, measured with a real RTSP server on this machine, the server included.
+"""Cameras: the promises about live streams, measured with a real RTSP server on this machine, the server included.
 
     python -m tests.benchmarks.live [one|password|company|slow|many ...] [--seconds 30]
 
 one       one 720p 25 fps camera, default model: goodput after the first 2 s, p99
 password  the same behind user and password
 company   two cameras and a file, without and with a dead fourth source and a fifth that freezes half-way
-slow      a model of 200 ms a batch: the age of what is shown stays flat
+slow      a model of 200 ms a batch: the age of shown frames stays flat
 many      48 synthetic 25 fps streams on a device of 8 ms a batch + 0.5 ms a frame
 """
 
@@ -75,7 +75,7 @@ def _slow(seconds: int) -> None:
     _show(lines)
     shown = [line for line in lines if line["status"] == "ok"]
     for name, part in (("first 10 s", shown[:15]), ("last 10 s", shown[-15:])):
-        print(f"   age of what is shown, {name}: {max(line['latency_ms']['total'] for line in part):.0f} ms at most")
+        print(f"   age of shown frames, {name}: {max(line['latency_ms']['total'] for line in part):.0f} ms at most")
 
 
 def _many(seconds: int) -> None:
@@ -90,7 +90,7 @@ def _many(seconds: int) -> None:
 
 
 def _watch(sources: Sequence[str], seconds: int, *flags: str) -> list[Line]:
-    """Run for so long, then stop as Ctrl-C does; the JSON lines. The ledger of every stream must add up."""
+    """Run for so many seconds, then stop as Ctrl-C does; returns the JSON lines. The ledger of every stream must add up."""
     with tempfile.TemporaryDirectory() as folder:
         out, report = Path(folder) / "frames.jsonl", Path(folder) / "report.json"
         args = [*sources, "--jsonl", str(out), "--report", str(report), "-q", *flags]

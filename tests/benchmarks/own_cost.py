@@ -1,11 +1,11 @@
-"""What the pipeline itself costs, beyond decoding: CPU time a frame, and how much of it is the monitor's.
+"""The cost of the pipeline itself, beyond decoding: CPU time for each frame, and the monitor's share of it.
 
     python -m tests.benchmarks.own_cost [--streams 16] [--frames 2000] [--runs 5] [--profile]
 
-Files of 64x64 pixels at full speed through `--model probe`, whose answer costs next to nothing: what is left after decoding,
-which is measured alone in the same run, is Watchline's own. Bar: 0.25 ms a frame. Then the monitor, on and off in turn, with
+Files of 64x64 pixels at full speed through `--model probe`, a model that costs almost nothing. Decoding is measured alone in
+the same run; the rest of the time is Watchline's own. Bar: 0.25 ms a frame. Then the monitor, on and off in turn, with
 the default model on the shipped sample. Bar: 1 %; since two runs differ by more, its time alone is measured as well.
-CPU time throughout, so that others on the machine count little.
+All figures are CPU time, so that other programs on the machine change them little.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     args.add_argument("--streams", type=int, default=16)
     args.add_argument("--frames", type=int, default=2000, help="of each stream (2000)")
     args.add_argument("--runs", type=int, default=5)
-    args.add_argument("--profile", action="store_true", help="print where the threads' time goes, and measure nothing")
+    args.add_argument("--profile", action="store_true", help="print the threads' most expensive functions, measure nothing")
     given = args.parse_args()
     sys.setswitchinterval(SWITCH_S)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ def _monitor(runs: int) -> dict[str, float]:
 
 @contextmanager
 def _monitor_off() -> Iterator[None]:
-    """Frames are still counted, or nobody would know how many there were; nothing is timed."""
+    """Frames are still counted, since the figures are for each frame; nothing is timed."""
 
     def shown(ledger: StreamLedger, _: Result) -> None:
         ledger.shown += 1
@@ -152,7 +152,7 @@ def _together(all_work: Sequence[Callable[[], None]]) -> None:
 
 
 def _profiled(settings: Settings, streams: int) -> None:
-    """Where the time of each kind of thread goes, by its own CPU clock."""
+    """Print the most expensive functions of each kind of thread, by its own CPU clock."""
     found: dict[str, list[cProfile.Profile]] = {}
     run = threading.Thread.run
 

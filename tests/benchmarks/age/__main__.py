@@ -1,19 +1,20 @@
-"""How old a picture is when it is seen, by the time that stands in it: camera, encoder, server and network included.
+"""The age of a picture when it is shown, by the time that stands in the picture: camera, encoder, server and network included.
 
     python -m tests.benchmarks.age [reader|shown|loss|first|cpu ...] [--seconds 17] [--runs 1] [--json FILE]
 
-reader    age of the decoded picture in Python's hands: Watchline's own RTSP client, and what people use instead. "after
-          encoder": the same from the moment at which the camera had encoded it. "CPU": of the reader's whole process
-shown     age of the shown frame with the default model: one camera and three, with and without annotated videos. "own": what
-          Watchline says of the same frames; "before": the rest, of which its clock sees nothing; its "spread" is p95 - p5
+reader    age of the decoded picture in Python: Watchline's own RTSP client, and the usual alternatives. "after encoder": the
+          same from the moment at which the camera had encoded it. "CPU": of the reader's whole process
+shown     age of the shown frame with the default model: one camera and three, with and without annotated videos. "own":
+          Watchline's own latency of the same frames; "before": the rest, before Watchline's clock starts; "spread": p95 - p5
+          of that rest
 loss      2 % of the UDP packets dropped: every loss counted, no smeared picture among the clean ones
-first     from "ready" to the first shown frame, from a camera that was on before and sends a key picture each second
+first     from "ready" to the first shown frame of a camera that was on before and sends a key picture each second
 cpu       CPU for each frame, the native client against FFmpeg's
 
 Needs GStreamer's RTSP server. The camera (tests/servers/clock.py) makes 720p pictures at 25 a second, each with the monotonic
-time at which it was made; it runs on the same cores as what is measured. The first 2 s of each measurement do not count. All
-times are in ms. With several runs everything is measured in turn, so that the machine's moods hit all, and the figures are
-those of all runs together.
+time at which it was made; it runs on the same cores as the measured program. The first 2 s of each measurement do not count.
+All times are in ms. With several runs all rows are measured in turn, so that other load on the machine hits all of them, and
+the figures are those of all runs together.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.benchmarks.age.shown import shown
 
 ROWS = {"reader": reader, "shown": shown, "loss": loss, "first": first, "cpu": cpu}
 LEAST_S = 5
-"""What is left of less after the first 2 s says nothing."""
+"""Shortest measurement in seconds: the first 2 s do not count."""
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The row "first": from "ready" to the first shown frame, started warm, at any moment of a camera that was on before.
 
-The camera's next key picture must be waited for, half a second on average: that part is told apart from the age of the frame.
+The reader waits for the camera's next key picture, half a second on average: that wait and the age of the frame are separate
+figures.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from tests.benchmarks.age.watching import by_time, watched
 from tests.servers.clock import ClockCamera
 
 STARTS = 5
-"""Of each run."""
+"""Number of starts in each run."""
 LENGTH_S = 3.0
-"""The next key picture comes within one second."""
+"""Length of each start: the next key picture comes within one second."""
 
 
 def first(given: Given) -> list[Figures]:
-    """STARTS times so many runs, and one before that does not count."""
+    """STARTS starts for each run, and one before them that does not count."""
     found: list[tuple[float, float, float]] = []
     with ClockCamera(always_on=True) as camera:
         camera.until_pushed(0, lambda pictures: len(pictures) > 1)

@@ -1,6 +1,6 @@
 """GStreamer as a reader, run with the system's python3: gstreamer.py URL SECONDS CODEC DECODER SETTLE_S.
 
-Prints what readers.py prints, but with the stamp's place of each picture in base64: there may be no numpy here.
+Prints the same object as readers.py, but with the stamp's place of each picture in base64: there may be no numpy here.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The row "loss": a camera that loses 2 % of its packets over UDP, and whether everything that is said of it is true.
+"""The row "loss": a camera that loses 2 % of its packets over UDP, and whether the reader counts and marks each.
 
 The camera writes down which packet of which picture it has lost. From that follows which pictures are clean: those of a group
 without a loss up to them. The first two seconds and the last one come whole, so that the reader has seen every loss.
@@ -24,7 +24,7 @@ RATE = 25
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A capture."""
+    """One capture of the reader."""
 
     stamp: int | None
     pts_s: float
@@ -83,7 +83,7 @@ def _judged(seen: list[_Seen], counts: PacketCounts, sent: list[Pushed]) -> dict
 
 
 def _whole(sent: list[Pushed]) -> list[int]:
-    """The pictures that lean on no damaged one."""
+    """Indices of the pictures that depend on no damaged picture."""
     whole, good = [], False
     for picture in sent:
         good = not picture.dropped and (good or picture.key)

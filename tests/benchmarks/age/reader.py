@@ -1,4 +1,4 @@
-"""The rows "reader" and "cpu": how old the decoded picture is when Python has it, and what it has cost."""
+"""The rows "reader" and "cpu": the age of the decoded picture when Python has it, and its CPU time."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one reader saw of one camera, without the first seconds."""
+    """The pictures that one reader got from one camera, without the first seconds."""
 
     ages_ms: tuple[float, ...]
-    """From the stamp."""
+    """Age of each picture by its stamp."""
     after_encoder_ms: tuple[float, ...]
-    """The same pictures, from the moment at which they were encoded."""
+    """Age of the same pictures from the moment at which they were encoded."""
     encoder_ms: tuple[float, ...]
     late_ms: tuple[float, ...]
-    """How late the camera itself was with each: how busy the machine was."""
+    """Delay of the camera itself with each picture: it shows how busy the machine was."""
     unread: int
-    """Pictures without a stamp that the camera knows."""
+    """Number of pictures without a stamp that the camera knows."""
     cpu_ms: float | None
-    """A frame; the reader's whole process."""
+    """CPU time of the reader's whole process for each frame."""
 
 
 def reader(given: Given) -> list[Figures]:
@@ -99,7 +99,7 @@ def _seen(name: str, codec: Codec, seconds: int, run: int) -> Seen:
 
 
 def _joined(told: dict[str, Any], pushed: list[Pushed]) -> Seen:
-    """What the reader saw beside what the camera knows."""
+    """The reader's pictures, joined with the camera's record of the same pictures."""
     by_stamp = {picture.stamp: picture for picture in pushed}
     settled = [(at_s, stamp) for at_s, stamp in told["seen"] if at_s > told["seen"][0][0] + SETTLE_S]
     pairs = [(at_s, by_stamp.get(_number(stamp))) for at_s, stamp in settled]
@@ -115,7 +115,7 @@ def _joined(told: dict[str, Any], pushed: list[Pushed]) -> Seen:
 
 
 def _number(stamp: int | str | None) -> int:
-    """-1 if it cannot be read."""
+    """The stamp as a number; -1 if it cannot be read."""
     if isinstance(stamp, str):
         stamp = read_stamp(np.frombuffer(base64.b64decode(stamp), np.uint8).reshape(HEIGHT, WIDTH))
     return -1 if stamp is None else stamp
@@ -123,7 +123,7 @@ def _number(stamp: int | str | None) -> int:
 
 @cache
 def _decoder(codec: Codec) -> str | None:
-    """What GStreamer decodes it with here; None if with nothing."""
+    """The decoder that GStreamer has here for the codec; None without one."""
     for name in DECODERS[codec]:
         code = f"from gi.repository import Gst; Gst.init(None); assert Gst.ElementFactory.find({name!r})"
         code = f"import gi; gi.require_version('Gst', '1.0'); {code}"

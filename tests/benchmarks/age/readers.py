@@ -1,7 +1,7 @@
 """The readers that are compared, each alone in a process: `python -m tests.benchmarks.age.readers READER URL SECONDS`.
 
-Prints one JSON object: when each picture was there and which stamp it had, and the CPU time a frame of the whole process, since
-some readers decode in threads of their own. The stamps are read after the measurement.
+Prints one JSON object: arrival time and stamp of each picture, and the CPU time of the whole process for each frame, since some
+readers decode in threads of their own. The stamps are read after the measurement.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _watchline(client: RtspClientKind, transport: RtspTransport, url: str) -> It
 
 
 def _pyav(threads: Literal["AUTO", "SLICE"], options: dict[str, str], url: str) -> Iterator[Luma]:
-    """SLICE is PyAV's default."""
+    """threads: SLICE is PyAV's default."""
     import av
 
     with av.open(url, options=options, timeout=(10, 10)) as container:
@@ -59,7 +59,7 @@ def _pyav(threads: Literal["AUTO", "SLICE"], options: dict[str, str], url: str) 
 
 
 def _opencv(url: str) -> Iterator[Luma]:
-    """Green is as good as luma: the stamp is grey."""
+    """The green channel stands for luma: the stamp is grey."""
     import cv2
 
     camera = cv2.VideoCapture(url)

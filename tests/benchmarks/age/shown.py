@@ -1,4 +1,4 @@
-"""The row "shown": how old a frame is when the last output has it, and how much of that Watchline's own clock sees.
+"""The row "shown": the age of a frame when the last output has it, and the part of it that Watchline's own clock measures.
 
 A frame's age is its JSON line's shown_s less its stamp: both are time.monotonic() of this machine. With annotated videos the
 stamp is read from the very picture that was shown, in the finished video: it has the shown frames in their order, and the
@@ -23,21 +23,21 @@ from tests.servers.stamp import read_stamp, strip_of
 
 BUDGET_MS = 50.0
 END_S = 0.5
-"""Not counted at the end: what was under way when the run was stopped."""
+"""Seconds at the end that do not count: their frames were in flight when the run was stopped."""
 
 
 @dataclass(slots=True)
 class _Ages:
-    """Of all cameras and runs of a line of the table."""
+    """The ages of all cameras and runs in one line of the table."""
 
     total_ms: list[float] = field(default_factory=list)
-    """Stamp to last sink."""
+    """From the stamp to the last sink."""
     own_ms: list[float] = field(default_factory=list)
-    """What Watchline says of the same frames."""
+    """Watchline's own latency of the same frames."""
     encoder_ms: list[float] = field(default_factory=list)
-    """What the camera's encoder took of them: the cameras and what is measured share the cores."""
+    """Time of the camera's encoder for the same frames: the cameras and the measured program share the cores."""
     pictures: int = 0
-    """That the cameras took in the time that counts, shown or not."""
+    """Number of pictures that the cameras took in the counted time, shown or not."""
 
 
 def shown(given: Given) -> list[Figures]:
@@ -65,7 +65,7 @@ def _watch(count: int, video: bool, seconds: int, ages: _Ages) -> None:
 
 
 def _check(path: Path, lines: list[Line], pictures: list[Pushed]) -> None:
-    """:raises RuntimeError: if the video shows other pictures than the lines speak of."""
+    """:raises RuntimeError: if the video shows other pictures than the lines name."""
     named = [picture.stamp for line, picture in zip(lines, pictures, strict=True) if line["status"] == "ok"]
     seen = list(_stamps(path))
     if seen != named:
@@ -81,7 +81,7 @@ def _stamps(path: Path) -> Iterator[int | None]:
 
 
 def _add(ages: _Ages, run: Watched, lines: list[Line], pictures: list[Pushed], sent: list[Pushed]) -> None:
-    """Count what was taken from SETTLE_S after the first shown frame until END_S before the stop."""
+    """Count the pictures that were taken from SETTLE_S after the first shown frame until END_S before the stop."""
     frames = [(line, picture) for line, picture in zip(lines, pictures, strict=True) if line["status"] == "ok"]
     first_s, last_s = frames[0][0]["shown_s"] + SETTLE_S, run.stopped_s - END_S
     ages.pictures += sum(first_s < picture.stamp_s < last_s for picture in sent)

@@ -1,4 +1,4 @@
-"""Watchline itself, run as people run it: when it was ready, its JSON lines, and which picture of the camera each was."""
+"""Watchline itself, run as users run it: the time at which it was ready, its JSON lines, and the camera's picture of each."""
 
 from __future__ import annotations
 

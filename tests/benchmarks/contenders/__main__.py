@@ -1,4 +1,4 @@
-"""Watchline and what people would run instead: same clip, same model, same machine, in turn.
+"""Watchline and the usual alternatives: same clip, same model, same machine, in turn.
 
     python -m tests.benchmarks.contenders [CLIP] [--frames 1320] [--runs 5] [--only NAME ...] [--folder build/contenders]
 
@@ -50,11 +50,11 @@ BARS = (
     ("Watchline fp32", "Roboflow", 4.0),
     ("Watchline int8, video", "naive, video", 2.7),
 )
-"""Who against whom, and how many times as fast the first one is to be."""
+"""Two programs, and the required ratio of their rates."""
 
 
 def main() -> None:
-    """Run all, and write what came out."""
+    """Run all programs and write the results."""
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("clip", nargs="?", default=str(FOLDER / "bigbuckbunny.mp4"))
     args.add_argument("--frames", type=int, default=1320, help="the clip is repeated to at least so many")

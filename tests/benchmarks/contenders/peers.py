@@ -1,14 +1,14 @@
-"""What people would run instead, on one clip with the same model. Prints one JSON line.
+"""The usual alternatives to Watchline, on one clip with the same model. Prints one JSON line.
 
     python peers.py naive|naive-annotate|openvino|roboflow CLIP [--output FILE]
 
 naive           cv2.VideoCapture and eager torch in fp32, one frame at a time
 naive-annotate  the same; the label is drawn, and cv2.VideoWriter writes mp4v
-openvino        cv2.VideoCapture and OpenVINO's AsyncInferQueue with its throughput hint, in the precision of its own choice
+openvino        cv2.VideoCapture and OpenVINO's AsyncInferQueue with its throughput hint, in the precision that it chooses
 roboflow        Roboflow's InferencePipeline with the same torch model as custom logic
 
-Run by the interpreter of an environment that holds the peer, so nothing of Watchline is imported. The time begins when the
-model is loaded and was called once.
+Run by the interpreter of an environment that holds the peer, so nothing of Watchline is imported. The time begins after the
+model was loaded and called once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def cpu_s() -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed here."""
+    """Versions of the installed packages among VERSIONS."""
     found = {}
     for name in VERSIONS:
         try:
@@ -86,7 +86,7 @@ def lite0() -> Any:
 
 
 def pixels(bgr: Any) -> Any:
-    """The model's input, as it is mostly made: squashed, without antialiasing."""
+    """The model's input as most programs make it: squashed, without antialiasing."""
     rgb = cv2.resize(bgr, (224, 224))[:, :, ::-1].astype(np.float32)
     return ((rgb - 127.5) / 127.5).transpose(2, 0, 1)
 
@@ -115,7 +115,7 @@ def naive(clip: str) -> Callable[[], int]:
 
 
 def annotate(clip: str, output: str) -> Callable[[], int]:
-    """The same, drawn and written."""
+    """One frame after the other, with its label drawn, into a video file."""
     net = lite0()
 
     def run() -> int:
@@ -136,7 +136,7 @@ def annotate(clip: str, output: str) -> Callable[[], int]:
 
 
 def openvino(clip: str) -> Callable[[], int]:
-    """As many requests as OpenVINO likes, one frame in each."""
+    """As many requests side by side as OpenVINO chooses, one frame in each."""
     import openvino as ov
 
     with torch.no_grad():

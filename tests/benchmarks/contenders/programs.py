@@ -1,4 +1,4 @@
-"""The programs that are compared, each run once in a process of its own: what they print and how fast they were."""
+"""The compared programs, each run once in a process of its own: their output and their speed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Run:
     frames: int
     fps: float
     cpu_ms: float
-    """CPU of the process a frame, from its first frame to its last where the program says so."""
+    """CPU milliseconds of the process for each frame; from its first frame to its last if the program measures that."""
     versions: dict[str, str]
     share: float | None = None
-    """Of the limit from parts measured alone, where the program measures it."""
+    """Share of the limit by the parts alone; None unless the program measures it."""
 
 
 Program = Callable[[Path, Path], Run]
-"""Called with the clip and an empty folder for what it writes."""
+"""Called with the clip and an empty folder for its outputs."""
 
 
 def peer(who: str, env: str) -> Program:
@@ -60,7 +60,7 @@ def watchline(*flags: str, annotated: bool = False) -> Program:
 
 
 def _output(command: list[str], folder: Path | None) -> str:
-    """What a program prints. It is quiet about itself where it can be told to be."""
+    """The standard output of a program. Flags make it as quiet as it can be."""
     environ = {**os.environ, "DISABLE_VERSION_CHECK": "true", "TELEMETRY_OPT_OUT": "true", "METRICS_ENABLED": "false"}
     done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""How well an annotated video kept its source's pictures: SSIM of luma over the part that nobody draws on."""
+"""How well an annotated video kept its source's pictures: SSIM of luma over the part without labels."""
 
 from __future__ import annotations
 

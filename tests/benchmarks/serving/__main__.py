@@ -3,9 +3,9 @@
     python -m tests.benchmarks.serving [--rounds 3] [--seconds 6] [--precision bf16] [--only NAME ...] [--folder build/serving]
 
 640x480 JPEGs of a real clip over 32 kept connections, from another process. For each service the closed loop of 1, 8 and 32
-callers, and the highest rate of an open loop at which 99 % of the requests are answered within the budget. Then what only
-Watchline promises: what becomes of twice that rate, of a worker that is killed under load, what HTTP costs, what a device with
-a GPU's shape of time gains, and two workers of one thread beside one of two.
+callers, and the highest rate of an open loop at which 99 % of the requests are answered within the budget. Then the promises of
+Watchline alone: twice that rate, a worker that is killed under load, the cost of HTTP, the gain on a device with a GPU's shape
+of time, and two workers of one thread beside one of two.
 
 Writes result.json, table.md and picture.png into the folder. The peers' environments are made at the first call.
 """
@@ -42,13 +42,13 @@ CLOSED = (1, 8, 32)
 STEPS = 5
 """Halvings of the search: the rate is found to 3 % of the closed loop's."""
 LEAST, MOST = 0.1, 1.1
-"""The search looks between these shares of what the closed loop of 32 reaches."""
+"""The search looks between these shares of the rate of the closed loop of 32."""
 TRIES = 2
-"""A rate that fails is tried once more: of a thousand requests a single hiccup of the machine makes too many late."""
+"""A rate that fails is tried once more: one short stall of the machine makes too many of a thousand requests late."""
 SENT_MS = 45
-"""The deadline that callers who want an answer within the budget tell the service; the rest is for the way."""
+"""The deadline that requests carry for an answer within the budget; the rest is for the network."""
 KILLED_S, RECOVERY_S = 5, 25
-"""A worker is killed so long after the beginning of a load that takes so long."""
+"""A worker is killed KILLED_S seconds after the beginning of a load of RECOVERY_S seconds."""
 GPU_LIKE = ("--model", "probe", "--probe-ms-per-batch", "8", "--probe-ms-per-frame", "0.5", "--workers", "1")
 
 WATCHLINE, LITSERVE, MOSEC = "Watchline", "LitServe", "mosec"
@@ -56,7 +56,7 @@ BARS = ((WATCHLINE, LITSERVE, 1.3), (WATCHLINE, MOSEC, 1.0))
 
 
 def main() -> None:
-    """Run all, and write what came out."""
+    """Run all trials and write the results."""
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--rounds", type=int, default=3)
     args.add_argument("--seconds", type=float, default=6.0, help="of each trial (6)")
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 class Bench:
-    """All trials. `place`: for what they write."""
+    """All trials. place: folder for their files."""
 
     def __init__(self, place: Path, seconds: float, precision: str) -> None:
         clip = FOLDER / "bigbuckbunny.mp4"
@@ -89,7 +89,7 @@ class Bench:
         self._written: dict[tuple[str, bytes], str] = {}
 
     def run(self, rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Everything, in rounds where things are compared; the result as far as it is there, and then all of it."""
+        """Run the services in rounds, then the promises of Watchline alone; yields the result after each of the two parts."""
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in only}
         for k in range(rounds):
             for name in only:
@@ -171,7 +171,7 @@ class Bench:
             self._written[key] = write(self._place / str(len(self._written)), messages)
         return self._written[key]
 
-    # What only Watchline promises.
+    # Promises of Watchline alone.
 
     def _own(self, found: Sequence[dict[str, Any]], rounds: int) -> dict[str, Any]:
         rate = statistics.median(_rate(r, "poisson") for r in found)
@@ -189,7 +189,7 @@ class Bench:
         return own
 
     def _twice(self, rate: float) -> dict[str, Any]:
-        """Goodput at the sustainable rate and at twice of it, by callers that say when they want their answer."""
+        """Goodput at the sustainable rate and at twice that rate, for requests with a deadline."""
         service = services.watchline("--precision", self._precision, headers={"X-Deadline-Ms": str(SENT_MS)})
         with self._up(service) as (service, up):
             rounds = []
@@ -212,13 +212,13 @@ class Bench:
         return {"killed_after_s": KILLED_S - 1, "trial": trial}
 
     def _cost(self) -> dict[str, Any]:
-        """What a request takes beyond decoding, preprocessing and inference."""
+        """Time of a request beyond decoding, preprocessing and inference."""
         with self._up(services.watchline("--precision", self._precision)) as (service, up):
             return {str(c): self.load(service, up, connections=c, stages=True)["beyond_ms"] for c in (1, 4)}
 
     def _gpu_like(self) -> dict[str, Any]:
-        """A device on which batching pays: one caller at a time, and 32. With pictures of two sizes, for where the device is so
-        fast, decoding them is what the machine is busy with."""
+        """A device on which batching pays: one caller at a time, and 32. With pictures of two sizes: on such a
+        fast device the machine spends most of its time on decoding."""
         found: dict[str, Any] = {}
         with self._up(services.watchline(*GPU_LIKE)) as (service, up):
             for pictures in ("small", "vga"):

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.serving.load PLAN.json
 
 The plan names address, requests, arrivals and length (`Plan`); one JSON object with the figures is printed. In an open loop
-requests come at times that were drawn before, whatever the service does, and latency counts from that time: a service that is
-late does not slow its own clients down. In a closed loop each connection sends its next request when the last one is answered.
+requests come at times that were drawn before the trial, and latency counts from that time: a late service does not slow its own
+clients down. In a closed loop each connection sends its next request when the last one is answered.
 
 The client is a bare asyncio protocol that writes prepared bytes and reads a status line, a length and a body, so that on two
 cores the service has most of them.
@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 SETTLE_S = 1.0
-"""The first second is sent, and not counted."""
+"""Seconds at the beginning with requests that do not count."""
 DRAIN_S = 10.0
-"""How long after the last request answers are waited for."""
+"""Time for answers after the last request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent. `bodies`: folder of prepared requests (whole HTTP messages), used in turn. `rate`: requests a second of an
-    open loop; None: closed loop. `arrivals`: "constant" or "poisson". `budget_s`: within which an answer is good. `stages`: the
-    answers are Watchline's, and their own stages are subtracted from what the client saw."""
+    """The requests of one trial. bodies: folder of prepared requests (whole HTTP messages), used in turn. rate: requests per
+    second of an open loop; None: closed loop. arrivals: "constant" or "poisson". budget_s: largest latency of a good answer.
+    stages: the answers are Watchline's, and their own stages are subtracted from the client's latency."""
 
     host: str
     port: int
@@ -51,8 +51,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Answers:
-    """What came back. Seconds from the scheduled time to the last byte; by status. `good_at`: when requests were due that had
-    a good answer within the budget, in seconds from the first counted one."""
+    """The answers. latency_s: seconds from the scheduled time to the last byte, by status. good_at: scheduled times of requests
+    with a good answer within the budget, in seconds from the first counted one."""
 
     latency_s: dict[int, list[float]] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Answers:
 
 
 class Connection(asyncio.Protocol):
-    """One kept connection with at most one request on it. One that the service closed is opened again for the next."""
+    """One kept connection with at most one request on it. If the service closes it, the next request opens it again."""
 
     def __init__(self, host: str, port: int) -> None:
         self.transport: asyncio.Transport | None = None
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
             self._answer.set_result((int(lines[0].split()[1]), body[:length]))
 
     async def open(self) -> None:
-        """Connect. :raises OSError: if nobody listens."""
+        """Connect. :raises OSError: if no service listens."""
         self._buffer = b""
         await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
 
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
 
 
 async def run(plan: Plan) -> dict[str, Any]:
-    """Send what the plan says; the figures."""
+    """Send the requests of the plan; returns the figures."""
     messages = [path.read_bytes() for path in sorted(Path(plan.bodies).iterdir())]
     loop = asyncio.get_running_loop()
     connections = [Connection(plan.host, plan.port) for _ in range(plan.connections)]
@@ -146,7 +146,7 @@ async def _closed(
 
 
 async def _open(connections: list[Connection], messages: Sequence[bytes], plan: Plan, answers: Answers, began_s: float) -> None:
-    """A request whose time has come takes a free connection, or waits for one; its clock runs already."""
+    """A request takes a free connection at its time, or waits for one. Its latency counts from that time."""
     assert plan.rate is not None
     loop = asyncio.get_running_loop()
     free, waiting, under_way = deque(connections), deque[tuple[int, float]](), set[asyncio.Task[None]]()
@@ -226,7 +226,7 @@ def _beyond(answers: Answers) -> list[float]:
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
-    """p50, p90, p99 and the largest, in milliseconds; None of nothing."""
+    """p50, p90, p99 and maximum in milliseconds; None without values."""
     if not seconds:
         return None
     ranked = sorted(seconds)
@@ -235,7 +235,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
 
 
 def main() -> None:
-    """Run the plan that is named."""
+    """Run the plan of the first argument."""
     plan = Plan(**json.loads(Path(sys.argv[1]).read_text()))
     began_s = time.monotonic()
     result = asyncio.run(run(plan))

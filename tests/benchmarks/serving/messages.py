@@ -50,7 +50,7 @@ def _post(path: str, headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 def write(folder: Path, messages: Sequence[bytes]) -> str:
-    """One file for each; the folder, for a plan."""
+    """Write one file for each message; returns the folder, for a plan."""
     folder.mkdir(parents=True)
     for k, message in enumerate(messages):
         (folder / f"{k:05}").write_bytes(message)

@@ -1,4 +1,4 @@
-"""The services that are compared, each in a process of its own that is killed at the end."""
+"""The compared services, each in a process of its own that is killed at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A service that answers. `pid`: of the process that was started."""
+    """A service that answers. pid: the started process."""
 
     port: int
     pid: int
@@ -40,7 +40,7 @@ Start = Callable[[int], tuple[Sequence[str], Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How a service is started, and what a picture looks like to it."""
+    """A service: its command, and the HTTP message for a picture."""
 
     start: Start
     message: Callable[[bytes], bytes]
@@ -76,7 +76,7 @@ def model() -> Path:
 
 @contextmanager
 def running(service: Service, picture: bytes) -> Iterator[Running]:
-    """Started, and has answered one picture with 200.
+    """Start the service and wait until it has answered one picture with 200.
 
     :raises RuntimeError: if it does not within START_S.
     """
@@ -127,7 +127,7 @@ def _ask(port: int, message: bytes) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all its children."""
+    """End a service and all its children."""
     process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)
