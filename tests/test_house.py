@@ -20,9 +20,6 @@ PEOPLE = sorted((ROOT / "app").rglob("*.py"))
 PLAIN = {
     "app/bench": 15.8,
     "app/calibrate": 13.4,
-    "app/commands": 6.0,
-    "app/machine": 17.9,
-    "app/terminal": 17.6,
     "pipelines/predict": 3.4,
     "pipelines/sources": 15.6,
 }

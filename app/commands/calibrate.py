@@ -25,9 +25,9 @@ log = logging.getLogger("watchline.calibrate")
 
 
 def calibrate(settings: Settings, terminal: Terminal, *, force: bool) -> int:
-    """The command; its exit code. The main thread only waits, so that a signal is answered.
+    """Run the command. Returns its exit code. The main thread only waits, so that it can handle signals.
 
-    :raises UsageError: if it could not start.
+    :raises UsageError: if the calibration cannot start.
     """
     streams = plan(settings)
     dead = check_sources(streams)
@@ -51,7 +51,7 @@ def calibrate(settings: Settings, terminal: Terminal, *, force: bool) -> int:
 
 
 class _Job:
-    """The calibration in a thread of its own."""
+    """The calibration, in a thread of its own."""
 
     def __init__(self, settings: Settings, streams: Sequence[StreamPlan], *, force: bool) -> None:
         self.stopped_s: float | None = None

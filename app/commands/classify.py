@@ -1,4 +1,4 @@
-"""`watchline classify`: the labels of pictures, by a service or by the model loaded here."""
+"""`watchline classify`: the labels of pictures, from a service or from a model in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipelines.tasks.task import answers_as_dict
 log = logging.getLogger("watchline.classify")
 
 AT_ONCE = 32
-"""Pictures that may be on their way: enough to fill batches."""
+"""Most pictures in flight: enough to fill batches."""
 QUEUE = "classify"
 Submit = Callable[[bytes], Future[Prediction]]
 
@@ -32,9 +32,9 @@ Submit = Callable[[bytes], Future[Prediction]]
 def classify(
     pictures: Sequence[str], settings: Settings, results: Results, *, url: str | None, token_env: str | None, as_json: bool
 ) -> int:
-    """Print the labels of each picture, in their order; the exit code.
+    """Print the labels of each picture, in order. Returns the exit code.
 
-    :raises UsageError: if nothing can be asked.
+    :raises UsageError: if the options are wrong, or the service answers no request.
     """
     if token_env is not None and url is None:
         raise UsageError("--token-env is for --url: a model that is loaded here needs no token")
@@ -72,7 +72,7 @@ def _begun(name: str, submit: Submit) -> Future[Prediction]:
 
 
 def _outcome(future: Future[Prediction]) -> Prediction | Exception:
-    """:raises UsageError: of a service that answers nobody."""
+    """:raises UsageError: if the service answers no request."""
     try:
         return future.result()
     except UsageError:

@@ -1,4 +1,4 @@
-"""`watchline doctor`: what this machine can do, and whether sources answer."""
+"""`watchline doctor`: the abilities of this machine, and a check that sources answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from app import build
 from app.config import Settings
@@ -33,7 +35,7 @@ PATIENCE_S = 15.0
 
 
 def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
-    """Print the findings; 1 if a source does not answer. `camera`: settings of cameras that were given."""
+    """Print the findings. Returns the exit code: 1 if a source does not answer. camera: given settings of cameras."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu),
         ("gpu", _gpu),
@@ -60,7 +62,7 @@ def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) 
         for stream in streams:
             answer, answered = _reach(stream)
             address = redact_url(stream.spec.address if stream.spec.credentials or len(streams) > 1 else text)
-            # An error names its address itself.
+            # Some errors already name the address.
             results.put(f"{'source':<10} {answer}" if address in answer else f"{'source':<10} {address}: {answer}")
             good &= answered
     return 0 if good else 1
@@ -126,8 +128,7 @@ def _cameras() -> str:
 
 def _memory() -> str:
     shm = shutil.disk_usage("/dev/shm").free / 2**30 if Path("/dev/shm").is_dir() else 0.0
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(fields["MemAvailable"].split()[0]) / 2**20
+    free = psutil.virtual_memory().available / 2**30
     return f"{free:.1f} GiB available, {shm:.1f} GiB of shared memory free"
 
 
@@ -137,7 +138,8 @@ def _threads() -> str:
 
 
 def _reach(stream: StreamPlan) -> tuple[str, bool]:
-    """Open a source and wait for its first picture, in a thread that is told to stop when that takes too long."""
+    """Open a source and wait for its first picture, at most PATIENCE_S; in a thread of its own. Returns a text, and whether a
+    picture came."""
     found: list[str] = []
     failed: list[str] = []
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""What the program runs on: for reports, `doctor` and `bench`."""
+"""Facts about this machine: for reports, `doctor` and `bench`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from pipelines.cores import cores, cpu_name
 
 PACKAGES = ("watchline", "av", "numpy", "opencv-python", "openvino", "torch", "torchvision", "timm")
 
 
 def machine() -> dict[str, Any]:
-    """CPU, cores that may be used, GPU and versions. Imports nothing heavy."""
+    """CPU, usable cores, GPU and versions. Imports no heavy library."""
     return {
         "cpu": cpu_name(),
         "cores": cores(),
@@ -27,7 +29,7 @@ def machine() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """The installed version, None if it is not installed."""
+    """The installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -35,7 +37,7 @@ def version(package: str) -> str | None:
 
 
 def gpu_name() -> str | None:
-    """The first NVIDIA GPU, as its driver names it; None without one."""
+    """The name of the first NVIDIA GPU, from its driver; None without one."""
     for info in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         for line in info.read_text().splitlines():
             if line.startswith("Model:"):
@@ -44,32 +46,26 @@ def gpu_name() -> str | None:
 
 
 def resident_mb() -> float:
-    """Memory of this process."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    import resource
-
-    return pages * resource.getpagesize() / 2**20
+    """Resident memory of this process, in MiB."""
+    return float(psutil.Process().memory_info().rss / 2**20)
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """CPU seconds a second: of this process, and of all others on the cores that it may use."""
+    """CPU seconds per second, on the cores that this process may use. here: of this process; elsewhere: of all others."""
 
     here: float
     elsewhere: float
 
 
 class Usage:
-    """Who uses the cores, from now on."""
+    """Measures the use of the cores from its construction on."""
 
     def __init__(self) -> None:
         self._began = time.monotonic(), time.process_time(), _busy_s()
 
     def since(self) -> Used:
-        """Since it was made. Where the kernel does not say, nobody else counts."""
+        """The use since the construction. If the kernel gives no times, `elsewhere` is 0."""
         began_s, here_s, all_s = self._began
         seconds = max(time.monotonic() - began_s, 1e-9)
         here_s = time.process_time() - here_s
@@ -77,13 +73,10 @@ class Usage:
 
 
 def _busy_s() -> float:
-    """CPU seconds that the cores of this process have worked since the machine started, for whomever."""
+    """CPU seconds of all processes on the cores of this one, since the machine started; 0 if the kernel does not give them."""
     try:
-        lines = Path("/proc/stat").read_text().splitlines()
-        mine = {f"cpu{k}" for k in os.sched_getaffinity(0)}
-        fields = [line.split() for line in lines if line.split(" ", 1)[0] in mine]
-        # user, nice, system, idle, iowait, irq, softirq, steal
-        ticks = sum(int(f[k]) for f in fields for k in (1, 2, 3, 6, 7, 8))
-    except (OSError, AttributeError, IndexError, ValueError):
+        cores = psutil.cpu_times(percpu=True)
+        times = [cores[k] for k in os.sched_getaffinity(0) if k < len(cores)]
+        return float(sum(t.user + t.nice + t.system + t.irq + t.softirq + t.steal for t in times))
+    except (OSError, AttributeError, ValueError):
         return 0.0
-    return ticks / os.sysconf("SC_CLK_TCK")

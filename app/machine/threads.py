@@ -1,6 +1,6 @@
-"""How many threads each library gets, and why. They share the cores: what one library takes for itself, the others wait for.
+"""The number of threads of each library, with reasons. All share the cores: threads of one library make the others wait.
 
-The numbers stand where the parts are made; here they are put together for people, and OpenCV's, which nobody makes, is set.
+The modules that use a library set its number; `pools` lists the numbers for people. `settle` sets the number of OpenCV.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from pipelines.cores import cores, share
 
 ROWS = "each waits for rows of the picture before"
 OPENCV = 1
-"""Of OpenCV, which draws: by itself it would wake a pool of all cores for each larger area, in the middle of an inference."""
-
-
-MODEL = "one for each batch that runs, and so many batches side by side; fewer, with more threads each, where a batch is slow"
+"""Threads of OpenCV, which draws. By default it wakes a pool on all cores for larger areas, in the middle of an inference."""
+MODEL = "one for each batch that runs, and as many batches side by side; fewer, with more threads each, if a batch is slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +27,24 @@ class ThreadCount:
 
 
 def settle() -> None:
-    """Tell the library that is told nowhere else. Once, before any frame."""
+    """Set the number of threads of OpenCV. Call once, before the first frame."""
     cv2.setNumThreads(OPENCV)
 
 
 def pools() -> list[ThreadCount]:
-    """What a run uses. A thread of Watchline's own (a lane, the scheduler's two) mostly waits and is not listed."""
+    """The threads of a run. Watchline's own threads (of a lane, of the scheduler) mostly wait and are not listed."""
     from app import build
     from pipelines.sources.stream_spec import StreamOptions
 
     n = cores()
     return [
         ThreadCount("openvino", n, f"{MODEL}; --threads wins; with --workers 2, {share(2)} each"),
-        ThreadCount("torch", n, "the same, where it runs on the CPU; one thread calls it, so that it builds one team"),
-        ThreadCount("decoder of a file", build.decoders(1), "half of the cores, all files together; the model has the rest"),
+        ThreadCount("torch", n, "the same, if it runs on the CPU; one thread calls it, so that it builds one team"),
+        ThreadCount("decoder of a file", build.decoders(1), "half of the cores for all files together; the model has the rest"),
         ThreadCount("decoder of a camera", 1, "frame threads would hold pictures back before any clock sees them"),
         ThreadCount("scaler", 1, "a frame is scaled in less time than a second thread takes to wake"),
         ThreadCount(
-            "encoder of a file", build.encoders(1, StreamOptions()), f"half as many again as cores, all files together: {ROWS}"
+            "encoder of a file", build.encoders(1, StreamOptions()), f"1.5 times the cores for all files together: {ROWS}"
         ),
         ThreadCount("encoder of a camera", 1, "more would hold frames back"),
         ThreadCount("opencv", OPENCV, "it only draws small areas"),

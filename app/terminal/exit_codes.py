@@ -1,4 +1,4 @@
-"""Exit codes, as --help and the README name them. That of a signal is in `signals.py`."""
+"""Exit codes, as in --help and the documentation. `signals.py` has the exit code after a signal."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ DONE = 0
 FAILED = 1
 """A source or an output failed; the others were finished."""
 WRONG = 2
-"""The command was wrong, or could not start."""
+"""The command line was wrong, or the command could not start."""

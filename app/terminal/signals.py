@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP (the terminal was closed), from the program's first line to its last."""
+"""Handlers of SIGINT, SIGTERM and SIGHUP (the terminal was closed), from the first line of the program to its last."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 
 
 class Signals:
-    """The first signal stops the work, a second one ends the process at once; so does the first where no work is done
-    that would have to be finished. `for_good`: handlers stay, since the process is about to end."""
+    """The first signal stops the work, a second one ends the process at once. Outside of `stopping` there is no work to finish,
+    and the first signal ends the process.
+
+    for_good: the handlers stay after the `with` block, because the process ends soon.
+    """
 
     def __init__(self, *, for_good: bool) -> None:
         self.received: int | None = None
@@ -24,7 +27,7 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # nohup ignores it, so that the command outlives its terminal.
+                # nohup ignores SIGHUP, so that the command outlives its terminal.
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._on)
         return self
@@ -36,7 +39,7 @@ class Signals:
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While inside, the first signal calls `stop`, in the main thread."""
+        """Inside the `with` block the first signal calls `stop`, in the main thread."""
         self._stop = stop
         try:
             yield
@@ -44,13 +47,13 @@ class Signals:
             self._stop = None
 
     def code(self, code: int) -> int:
-        """The exit code of work that ended with `code`: that of the signal, if there was one, whatever it found. Whoever
-        stopped the work waits for that one; what failed was said and is in the report."""
+        """The exit code of work that ended with `code`. After a signal it is the code of the signal, also if parts failed: the
+        sender of the signal expects it, and the log and the report name the failures."""
         return code if self.received is None else 128 + self.received
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGHUP:
-            return  # the kernel sends one, and the shell that goes with the terminal another
+            return  # both the kernel and the shell of the closed terminal send one
         if self.received is not None or self._stop is None:
             again = "" if self.received is None else ", a second signal: outputs may not be finished"
             with suppress(OSError):

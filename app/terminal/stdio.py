@@ -1,7 +1,7 @@
-"""Standard output and standard error as a program may find them: closed, full, or a pipe that nobody reads any more.
+"""Standard output and standard error, which may be closed, full, or a pipe without a reader.
 
-Standard output is for results alone. Whatever a library prints there, in Python or below it, goes to standard error; and
-what cannot be written to standard error is lost, which is no reason to end a run.
+Standard output is for results alone. The output of libraries, from Python or from native code, goes to standard error. Text
+that cannot be written to standard error is lost: a run continues without it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from pipelines.redact import printable
 
 
 class Results:
-    """Standard output, as a text stream of the sinks (`write`, `flush`) and for lines that a person reads (`put`)."""
+    """Standard output: a text stream for sinks (`write`, `flush`), and lines for people (`put`)."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        """stream: None where standard output is closed."""
+        """stream: None if standard output is closed."""
         self._stream = stream
 
-    def require(self, what: str) -> None:
-        """:raises UsageError: if standard output is closed, as `what` needs it."""
+    def require(self, user: str) -> None:
+        """user: the option or command that needs standard output.
+
+        :raises UsageError: if standard output is closed.
+        """
         if self._stream is None:
-            raise UsageError(f"{what} needs standard output, which is closed")
+            raise UsageError(f"{user} needs standard output, which is closed")
 
     def write(self, text: str) -> int:
         """:raises OSError: if it cannot be written."""
@@ -72,7 +75,7 @@ class Results:
 
 
 class _Forgiving:
-    """A text stream whose write errors end nothing."""
+    """A text stream that ignores write errors."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -92,7 +95,7 @@ class _Forgiving:
 
 @contextmanager
 def claimed(*, for_good: bool) -> Iterator[Results]:
-    """Keep standard output for results. `for_good`: nothing is given back, since the process is about to end."""
+    """Keep standard output for results. for_good: do not restore the streams afterwards, because the process ends soon."""
     before: Any = sys.stdout, sys.stderr
     _occupy()
     sys.stderr = _Forgiving(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115
@@ -109,14 +112,14 @@ def claimed(*, for_good: bool) -> Iterator[Results]:
 
 
 def _occupy() -> None:
-    """A closed one of the three descriptors would become the next file's, and what is printed a part of that file."""
+    """Open each closed descriptor of 0, 1 and 2. The next opened file would get it otherwise, and printed text with it."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
 
 
 def _kept(stdout: TextIO | None) -> TextIO | None:
-    """A stream of its own for where standard output goes; its descriptor now leads to standard error. None: it has none."""
+    """A new stream to the target of standard output; its descriptor now leads to standard error. None without a descriptor."""
     try:
         number = stdout.fileno() if stdout is not None else None
     except OSError:

@@ -15,8 +15,8 @@ from app.terminal.signals import Signals
 log = logging.getLogger("watchline")
 
 LOOK_S = 0.1
-"""How often the main thread looks at the work. Signal handlers run between two looks: a signal that the kernel gave to another
-thread, as it may after the machine was suspended, wakes nobody."""
+"""Interval at which the main thread checks the work. Signal handlers run between two checks: the kernel may give a signal to
+another thread, for example after the machine was suspended, and then it does not wake the main thread."""
 
 
 class Work(Protocol):

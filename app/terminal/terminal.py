@@ -1,4 +1,4 @@
-"""What a command talks through."""
+"""Terminal: the streams and signals of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.terminal.stdio import Results
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """`console` is standard error, `results` standard output."""
+    """console: standard error. results: standard output."""
 
     console: Console
     results: Results

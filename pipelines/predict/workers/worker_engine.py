@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+import psutil
 
 from pipelines.errors import EngineError, EngineLost
 from pipelines.predict.engines.engine import Engine, HostEngine, Slot
@@ -221,8 +221,8 @@ def _error(failed: Failed) -> BaseException:
 
 
 def _resident_mb(pid: int) -> float | None:
+    """Resident memory of a process, in MiB; None if it has ended."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
+        return float(psutil.Process(pid).memory_info().rss / 2**20) or None
+    except psutil.Error:
         return None
-    return pages * os.sysconf("SC_PAGESIZE") / 2**20
