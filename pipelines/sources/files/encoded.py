@@ -1,10 +1,11 @@
-"""An encoded picture in memory -> Picture: JPEG, PNG, WebP or GIF, of which the first picture counts.
+"""Decodes an encoded picture in memory to a Picture: JPEG, PNG, WebP or GIF; the first picture of an animation.
 
-The data decides what it is. Its header is read first: a picture that is too large is refused before anything is allocated.
-JPEG, PNG and WebP go straight to FFmpeg's decoders, without a container around them, which would look at them twice.
-Animated WebP, which FFmpeg's decoder does not know, and GIF go through Pillow.
+The data, not a name, decides the kind. The header is read first, so that a picture that is too large is refused before
+memory is allocated. JPEG, PNG and WebP go directly to FFmpeg's decoders; a demuxer would read them twice. Animated WebP,
+which FFmpeg's decoder cannot read, and GIF are decoded by Pillow.
 
-Unlike a picture file of a run, one that misses a part is refused: FFmpeg shows what it has, which the model would then judge.
+An incomplete picture is refused, unlike an incomplete picture file of a run: FFmpeg fills in the missing part, and the model
+would classify the result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pipelines.sources.files import jpeg
 Kind = Literal["jpeg", "png", "webp", "gif", "animated webp"]
 DECODERS = {"jpeg": "mjpeg", "png": "png", "webp": "webp"}
 STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
-"""What is broken is no picture: without it FFmpeg shows the half of a JPEG that has come."""
+"""Decoder options that refuse damaged data; without them FFmpeg returns a picture even for half a JPEG."""
 DAMAGED = "the picture cannot be decoded: it is damaged or cut off"
 BROKEN = (
     UnidentifiedImageError,
@@ -44,19 +45,19 @@ BROKEN = (
     IndexError,
     struct.error,
 )
-"""What Pillow raises for a broken animation."""
+"""The exceptions that Pillow raises for a damaged animation."""
 
 
 class EncodedPictures:
-    """Decodes encoded pictures one after another. Thread: one, whose scalers it keeps."""
+    """Decodes encoded pictures one after another and keeps its scalers between them. Use it in one thread at a time."""
 
     def __init__(self) -> None:
         self._pixels = Pixels()
 
     def decode(self, data: bytes) -> Picture:
-        """The picture, as a picture file of a run would give it.
+        """Decode an encoded picture. The result equals that of the same data as a picture file of a run.
 
-        :raises SourceError: if the data are no picture, are cut off, or one of more than `decoder_limits.PICTURE_PIXELS`.
+        :raises SourceError: if the data are not a picture, are cut off or damaged, or have more pixels than `most_pixels`.
         """
         kind, width, height = announced(data)
         if width * height > most_pixels(kind):
@@ -65,19 +66,19 @@ class EncodedPictures:
         return self._pixels.picture(frame, aspect)
 
     def from_rgb(self, pixels: npt.NDArray[np.uint8]) -> Picture:
-        """The picture of (height, width, 3) RGB samples, full range."""
+        """Convert (height, width, 3) uint8 RGB samples of full range to a picture."""
         return self._pixels.picture(av.VideoFrame.from_ndarray(pixels, "rgb24"), None)
 
 
 def most_pixels(kind: Kind) -> int:
-    """The largest picture of a kind that is read; an animation is a film."""
+    """The largest number of pixels that is accepted for a kind of picture. An animation has the limit of videos."""
     return decoder_limits.VIDEO_PIXELS if kind in ("gif", "animated webp") else decoder_limits.PICTURE_PIXELS
 
 
 def announced(data: bytes) -> tuple[Kind, int, int]:
-    """Kind, width and height that the header announces. Nothing is decoded.
+    """Kind, width and height by the header. Nothing is decoded.
 
-    :raises SourceError: if it is the header of none of the kinds, or cut off.
+    :raises SourceError: if the data begin with no header of these kinds, or are cut off.
     """
     try:
         if data[:2] == b"\xff\xd8":
@@ -96,7 +97,10 @@ def announced(data: bytes) -> tuple[Kind, int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Of the first frame header. The scan must have its end, too: what is missing there FFmpeg makes up."""
+    """Width and height of a JPEG by its first frame header.
+
+    :raises SourceError: if it has no size, or its scan has no end (FFmpeg would fill in the missing part).
+    """
     size, scan = jpeg.header(data)
     if size is None:
         raise SourceError("the JPEG names no size")
@@ -106,7 +110,9 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp(data: bytes) -> tuple[Kind, int, int]:
-    """https://developers.google.com/speed/webp/docs/riff_container: the size stands in the first chunk, as each kind has it."""
+    """Kind, width and height of a WebP. The size is in the first chunk, in a format of its own for each kind of chunk:
+    https://developers.google.com/speed/webp/docs/riff_container
+    """
     chunk = data[12:16]
     if chunk == b"VP8X":
         sides = (1 + int.from_bytes(data[k : k + 3], "little") for k in (24, 27))
@@ -122,6 +128,7 @@ def _webp(data: bytes) -> tuple[Kind, int, int]:
 
 
 def _still(data: bytes, decoder: str) -> tuple[av.VideoFrame, Fraction | None]:
+    """The picture and its sample aspect, decoded by one of FFmpeg's decoders."""
     context = CodecContext.create(decoder, "r")
     assert isinstance(context, VideoCodecContext)
     context.thread_count = 1
@@ -136,10 +143,10 @@ def _still(data: bytes, decoder: str) -> tuple[av.VideoFrame, Fraction | None]:
 
 
 def _animation(data: bytes) -> tuple[av.VideoFrame, None]:
-    """The first picture of an animation, by Pillow."""
+    """The first picture of an animation, decoded by Pillow to RGBA."""
     try:
         with Image.open(io.BytesIO(data), formats=("GIF", "WEBP")) as picture:
-            # Its own header again: a GIF's picture may be larger than its screen.
+            # Checked again: a GIF's picture may be larger than the screen size in its header.
             if picture.width * picture.height > decoder_limits.VIDEO_PIXELS:
                 raise ValueError
             first = np.asarray(picture.convert("RGBA"))

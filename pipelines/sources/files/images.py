@@ -1,4 +1,4 @@
-"""Pictures as one stream: each file is a frame, in the order of the names."""
+"""Picture files as one stream: each file is a frame, in the given order."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from pipelines.watch import Watch
 
 SUFFIXES = frozenset(PICTURES)
 ALONE = {"protocol_whitelist": "none"}
-"""A playlist that has the name of a picture opens nothing."""
+"""FFmpeg's option for picture files: a playlist with the name of a picture can open nothing."""
 
 
 class ImagesSource:
-    """One frame for each picture file, the first one of an animation (which is a film: see `animated`). A file that is no
-    picture is counted and passed over.
+    """One frame for each picture file; of an animation only the first picture (animations are videos: see `animated`).
 
-    Pictures have no time: `pts_s` is None. An annotated video shows each for a second.
+    A file that is not a picture is reported to the watch and skipped. Pictures have no time: `pts_s` is None. An annotated
+    video shows each for one second.
     """
 
     live = False
@@ -67,10 +67,10 @@ class ImagesSource:
 
 
 def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Fraction | None]:
-    """Decode a picture file and give its sample aspect too. The content decides what it is, not the name, and no sign in
-    the name is a pattern.
+    """Decode a picture file: (frame, sample aspect). Its content decides the format, not its name; no character of the name is
+    a wildcard.
 
-    :raises SourceError: if it is none.
+    :raises SourceError: if it cannot be read or is not a picture; permanent.
     """
     name, limits = file_address(path), Timeouts()
     try:
@@ -92,17 +92,17 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
 
 
 def _cut(path: Path) -> bool:
-    """Whether the end of a picture is missing that FFmpeg gives out as if it were whole: it fills the rest with grey."""
+    """Whether a file is a JPEG without its end. FFmpeg decodes it without an error and fills the rest with grey."""
     try:
         return path.is_file() and without_end(path)
     except OSError:
-        return False  # taken away since it was read
+        return False  # the file was removed after it was read
 
 
 def _first(packets: Iterable[Packet], path: Path) -> av.VideoFrame | None:
-    """The first picture of the packets.
+    """The first picture of the packets; None if they have none.
 
-    :raises SourceError: if they are none.
+    :raises SourceError: if they cannot be decoded, or the picture is too large.
     """
     try:
         for packet in packets:
@@ -110,18 +110,18 @@ def _first(packets: Iterable[Packet], path: Path) -> av.VideoFrame | None:
                 assert isinstance(frame, av.VideoFrame)
                 return frame
     except av.error.InvalidDataError:
-        what = f"no picture that can be decoded, or one of more than {decoder_limits.PICTURE_PIXELS} pixels"
-        raise SourceError(f"cannot read {str(path)!r}: {what}", permanent=True) from None
+        problem = f"no picture that can be decoded, or one of more than {decoder_limits.PICTURE_PIXELS} pixels"
+        raise SourceError(f"cannot read {str(path)!r}: {problem}", permanent=True) from None
     return None
 
 
 def animated(path: Path) -> bool:
-    """Whether a picture file is a film: a GIF or PNG of more than one picture, or one that says that it is.
+    """Whether a picture file is an animation: a GIF with more than one picture, or a PNG with an animation header.
 
-    A file that cannot be read is none; reading it as a picture will say why.
+    False if it cannot be read: reading it as a picture raises the error then.
     """
     if not path.is_file():
-        return False  # opening a pipe would wait for its writer
+        return False  # opening a pipe would block until it has a writer
     try:
         with path.open("rb") as file:
             head = file.read(8)
@@ -131,7 +131,7 @@ def animated(path: Path) -> bool:
 
 
 def _animated_png(file: BinaryIO) -> bool:
-    """An animation says so before its first picture data."""
+    """Whether a PNG has an animation chunk (acTL); it must stand before the first picture data."""
     while len(head := file.read(8)) == 8:
         length, kind = struct.unpack(">I4s", head)
         if kind in (b"acTL", b"IDAT"):
@@ -141,6 +141,7 @@ def _animated_png(file: BinaryIO) -> bool:
 
 
 def _animated_gif(file: BinaryIO) -> bool:
+    """Whether a GIF has at least two pictures."""
     file.seek(0)
     with opened("a GIF", stop=threading.Event(), limits=Timeouts(), file=file) as (container, stream):
         return sum(1 for packet in islice(demuxed(container, stream), 2) if packet.size) == 2

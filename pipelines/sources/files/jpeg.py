@@ -1,4 +1,4 @@
-"""What a JPEG says of itself (ISO 10918-1, annex B), without decoding it."""
+"""Reads the markers of a JPEG (ISO 10918-1, annex B) without decoding it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 BEGIN, SCAN, END = b"\xff\xd8\xff", 0xDA, b"\xff\xd9"
 NOT_SIZES = (0xC4, 0xC8, 0xCC)
-"""Markers between the start-of-frame markers (table B.1) that begin none."""
+"""Markers in the range of start-of-frame markers (table B.1) that do not start a frame."""
 ALONE = (0x01, *range(0xD0, 0xD9))
 """Markers without a length."""
 
 
 def header(data: bytes) -> tuple[tuple[int, int] | None, int]:
-    """Width and height by the first frame header, None if there is none; and where the first scan begins.
+    """((width, height), offset of the first scan). The size is that of the first frame header; None if there is none.
 
-    :raises IndexError, struct.error: if it is cut off before that.
+    :raises IndexError, struct.error: if the data are cut off before the first scan.
     """
     size, at = None, 2
     while True:
@@ -38,12 +38,12 @@ def header(data: bytes) -> tuple[tuple[int, int] | None, int]:
 
 
 def ends(data: bytes, scan: int) -> bool:
-    """Whether the picture whose scan begins there has its end. Anything may stand behind that."""
+    """Whether an end marker follows the scan at this offset. Other data may follow the marker."""
     return data.rfind(END, scan) >= 0
 
 
 def without_end(path: Path) -> bool:
-    """Whether a file is a JPEG whose picture breaks off. Few are read as a whole for that: most end with the mark.
+    """Whether a file is a JPEG with no end marker. Reads the whole file only if its last two bytes are not the marker.
 
     :raises OSError: if it cannot be read.
     """

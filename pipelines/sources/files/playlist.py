@@ -1,8 +1,8 @@
-"""Playlists on the disk: what they may name.
+"""Checks the names in local playlists.
 
-An HLS playlist may name files on this machine, an ffconcat list files beside itself or in folders below: nothing on the
-network, where it can be given as an address itself. FFmpeg leaves out, without a word, what an HLS playlist names and it
-cannot or may not open: so this is looked at before.
+An HLS playlist may name files on this machine; an ffconcat list may name files in its own folder or below. Neither may name
+network addresses: a network playlist must be given by its own address. FFmpeg silently skips each entry of an HLS playlist
+that it cannot or may not open, so the entries are checked before.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ HLS, CONCAT = b"#EXTM3U", b"ffconcat version"
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|subfile,")
 ATTRIBUTE = re.compile(r'URI="([^"]*)"')
 LINE = 1 << 16
-"""Bytes of a line; a longer one is no playlist's."""
+"""Most bytes of a line; no playlist has longer ones."""
 PLAYLISTS = ("#EXT-X-STREAM-INF", "#EXT-X-MEDIA:", "#EXT-X-I-FRAME-STREAM-INF")
-"""Behind these stand playlists (RFC 8216, 4.3.4)."""
+"""Tags that name other playlists, in the tag or on the next line (RFC 8216, 4.3.4)."""
 DEPTH = 1
-"""A playlist of playlists names those of segments. With one that names itself FFmpeg is busy for ever."""
+"""Levels of playlists below the first: a master playlist names playlists of segments. FFmpeg would read a playlist that
+names itself forever."""
 
 
 def check_playlist(path: Path, depth: int = DEPTH) -> None:
-    """What is no playlist is passed over.
+    """Check all names in a playlist; a file of any other kind passes.
 
-    :raises SourceError: if it names what it may not, or a file that is not there; permanent.
+    depth: levels of playlists that it may still name.
+
+    :raises SourceError: if a name is not allowed or a named file does not exist; permanent.
     """
     if not path.is_file():
         return
@@ -60,7 +63,10 @@ def _check_hls(path: Path, file: BinaryIO, depth: int) -> None:
 
 
 def _named(path: Path, name: str) -> Path:
-    """The file that an HLS playlist names."""
+    """The path of a file that an HLS playlist names.
+
+    :raises SourceError: if it is not on the disk, or does not exist.
+    """
     target = re.sub(r"^file:(//(?=/))?", "", name)
     if PROTOCOL.match(target):
         raise _refused(path, name, "a playlist on the disk may name files on the disk only")
@@ -71,7 +77,7 @@ def _named(path: Path, name: str) -> Path:
 
 
 def _check_concat(path: Path, file: BinaryIO) -> None:
-    """FFmpeg checks the names by rules that are stricter still; this says why."""
+    """Check an ffconcat list. FFmpeg itself applies stricter rules; this check gives the reason in its message."""
     for line in _lines(file):
         word, _, name = line.partition(" ")
         name = name.strip().strip("'\"")

@@ -1,8 +1,8 @@
-"""How far a file goes: whether it is whole, as far as its container lets that be known, and whether it changes under us.
+"""Detects truncated files, and files that change while they are read.
 
-Most containers say near their beginning how long a part is, so that a file that was cut off is known before the first
-picture. Nothing says it in bare H.264 and HEVC, and in what was cut between two parts of equal standing (transport packets,
-clusters of a live recording).
+Most containers state the length of a part near its beginning, so truncation is detected before the first picture is read.
+It cannot be detected in raw H.264 and HEVC, nor if a file ends exactly between two equal parts (transport packets, clusters
+of a live recording).
 """
 
 from __future__ import annotations
@@ -16,42 +16,53 @@ from typing import BinaryIO
 import av.error
 from av.packet import Packet
 
-from pipelines.sources.files.ts_gaps import Cells
+from pipelines.sources.files.ts_gaps import TsLayout
 
 PARTS = 100_000
-"""Parts that are looked at: those of a day. Looking takes 0.1 s then; a file made of empty parts must not take for ever."""
+"""Most parts of a file that are read: those of a recording of one day, which takes 0.1 s. It bounds the time for a file of
+empty parts."""
 UNKNOWN_SIZE = (0, 0xFFFFFFFF)
+"""Lengths in an AVI that its writer has not filled in."""
 BOXES = frozenset({b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"pnot", b"sidx", b"uuid"})
 PICTURES_IN = frozenset({b"moov", b"moof", b"mdat"})
+"""Boxes without which pictures are lost."""
 EBML, SEGMENT = 0x1A45DFA3, 0x18538067
 PACK, LONGEST = b"\0\0\1\xba", 65_541
-"""How each pack of an MPEG program stream begins, and how long a packet in it can be."""
+"""The start code of a pack in an MPEG program stream, and the most bytes of a packet in it."""
 TS_SIZES = ((188, 0), (192, 4), (204, 0))
-"""Length of a transport packet, and where its sync byte is: plain, with time codes (M2TS), with error correction."""
-TORN = 3
-"""A parser may hold a packet's flag back for a packet or two."""
+"""(length of a transport packet, offset of its sync byte): plain, with time codes (M2TS), with error correction."""
+FLAG_DELAY = 3
+"""Number of last packets with a flag that counts: a parser may set it one or two packets late."""
 
 
-class Extent:
-    """One reading of a file. What is appended after it was opened is not read: a recorder may be faster than we are."""
+class TruncationCheck:
+    """Checks one reading of a file for truncation and changes. Thread: the source's.
+
+    Data that are appended after the opening are not read: a recorder might write faster than they are read.
+
+    :raises OSError: if there is no such file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.cut = cut_short(path)
-        self.torn = False
-        """The file was cut off, and the packet that was given out last is its last."""
+        self.last_is_cut = False
+        """Whether `within` has yielded the last packet of a truncated file, which may be incomplete."""
         self._path = path
         self._size = path.stat().st_size
-        self._flagged: deque[bool] = deque(maxlen=TORN)
+        self._flagged: deque[bool] = deque(maxlen=FLAG_DELAY)
 
     def within(self, packets: Iterator[Packet]) -> Iterator[Packet]:
-        """The packets that begin in what was there when the file was opened. One is held back, to know the last."""
+        """The packets that begin before the end that the file had at its opening, without empty ones.
+
+        The iterator reads one packet ahead, to detect the last one.
+        """
         held: Packet | None = None
         try:
             for packet in packets:
                 if packet.pos is not None and packet.pos >= self._size:
                     break
                 if not packet.size:
-                    continue  # the mark of the end; whoever decodes makes one anyway
+                    continue  # the mark of the end; the decoder's loop adds one itself
                 self._flagged.append(packet.is_corrupt)
                 if held is not None:
                     yield held
@@ -60,14 +71,14 @@ class Extent:
             if held is not None:
                 yield held
             raise
-        self.torn = self.cut is not None
+        self.last_is_cut = self.cut is not None
         if held is not None:
             yield held
 
     def lost(self, *, lossy: bool) -> str | None:
-        """What of the file was not read, in words, once its end has been reached; None: nothing is known.
+        """A message about the missing part of the file, once its end has been reached; None if nothing is missing.
 
-        lossy: a packet may be flagged because of a loss on the way, too, as in transport streams.
+        lossy: packets may also be flagged because of transmission losses, as in transport streams.
         """
         size = self._path.stat().st_size if self._path.exists() else self._size
         if size > self._size:
@@ -82,19 +93,19 @@ class Extent:
 
 
 def cut_short(path: Path) -> str | None:
-    """Where a file breaks off, in words; None where nothing says that it does."""
+    """A message about the place at which a file is cut off; None if it is whole, cannot be read, or its format cannot tell."""
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(1024)
-            look = _looker(head)
-            return look(file, size) if look is not None and size else None
+            check = CUT_CHECKS.get(file_kind(head))
+            return check(file, size) if check is not None and size else None
     except OSError:
         return None
 
 
 def without_index(path: Path) -> bool:
-    """Whether it is a recording of the MP4 family whose index (moov), which is written last, is missing."""
+    """Whether a file of the MP4 family has no index (moov), which recorders write last, and is not fragmented."""
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -105,10 +116,11 @@ def without_index(path: Path) -> bool:
 
 
 CutCheck = Callable[[BinaryIO, int], str | None]
+"""From an open file and its size to a message about its truncation; None if it is whole."""
 
 
 def file_kind(head: bytes) -> str | None:
-    """What a file is by its first bytes, of those whose end can be known."""
+    """The kind of a file by its first bytes (at least 1,024 if it has them): a key of CUT_CHECKS, or None for other kinds."""
     if head[4:8] in BOXES:
         return "boxes"
     if head[:4] == EBML.to_bytes(4, "big"):
@@ -128,33 +140,21 @@ def file_kind(head: bytes) -> str | None:
     return None
 
 
-def _looker(head: bytes) -> CutCheck | None:
-    looks: dict[str | None, CutCheck] = {
-        "boxes": _cut_boxes,
-        "matroska": _cut_matroska,
-        "avi": _cut_avi,
-        "flv": _cut_flv,
-        "ogg": _cut_ogg,
-        "jpeg": _cut_jpeg,
-        "ps": _cut_ps,
-        "ts": _cut_ts,
-    }
-    return looks.get(file_kind(head))
-
-
 def _at(file: BinaryIO, offset: int, count: int) -> bytes:
+    """At most `count` bytes of a file from an offset on."""
     return os.pread(file.fileno(), count, max(offset, 0))
 
 
-def _overrun(what: str, end: int, size: int) -> str:
-    return f"its {what} should end at byte {end}, the file ends at byte {size}"
+def _overrun(part: str, end: int, size: int) -> str:
+    """The message about a part that ends behind the end of the file."""
+    return f"its {part} should end at byte {end}, the file ends at byte {size}"
 
 
-# The MP4 family: a row of boxes (ISO/IEC 14496-12, 4.2).
+# The MP4 family: a sequence of boxes (ISO/IEC 14496-12, 4.2).
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, begin and end of each box, up to one that passes the end of the file or is none."""
+    """(kind, begin, end) of each box, up to the first that exceeds the file or is not a box."""
     at = 0
     for _ in range(PARTS):
         head = _at(file, at, 16)
@@ -162,7 +162,7 @@ def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
         if length == 1:
             length = int.from_bytes(head[8:16], "big")
         elif length == 0:
-            length = size - at  # to the end of the file
+            length = size - at  # the box extends to the end of the file
         if len(head) < 8 or length < 8 or not (kind.isascii() and kind.decode("ascii").isprintable()):
             return
         yield kind, at, at + length
@@ -178,11 +178,12 @@ def _cut_boxes(file: BinaryIO, size: int) -> str | None:
     return "its last fragment has no pictures any more" if last == b"moof" else None
 
 
-# Matroska and WebM: a segment of elements (RFC 8794, RFC 9559). Recordings of live streams do not know their lengths.
+# Matroska and WebM: a segment of elements (RFC 8794, RFC 9559). In recordings of live streams their lengths are unknown.
 
 
 def _element(file: BinaryIO, at: int) -> tuple[int, int, int | None] | None:
-    """Id, begin of the content, and its length (None: unknown) of the element at `at`; None: there is no whole head."""
+    """(id, begin of the content, length of the content or None if unknown) of the element at `at`; None if its head is
+    incomplete or invalid."""
     head = _at(file, at, 12)
     if len(head) < 2 or not head[0]:
         return None
@@ -205,11 +206,11 @@ def _cut_matroska(file: BinaryIO, size: int) -> str | None:
             return None
         found = _element(file, at)
         if found is None:
-            # A head that is cut off is shorter than the longest one can be; anything else is damage.
+            # A truncated head is shorter than the longest head (12 bytes); an invalid head before that is damage.
             return _overrun(where, size + 1, size) if size - at < 12 else None
         kind, begin, length = found
         if length is None:
-            at = begin  # look at what is in it: a segment or a cluster of unknown length
+            at = begin  # continue with the content of a segment or cluster of unknown length
             continue
         if begin + length > size:
             return _overrun("last cluster" if kind not in (EBML, SEGMENT) else "segment", begin + length, size)
@@ -219,7 +220,7 @@ def _cut_matroska(file: BinaryIO, size: int) -> str | None:
     return None
 
 
-# The others.
+# Other formats.
 
 
 def _cut_avi(file: BinaryIO, size: int) -> str | None:
@@ -229,14 +230,14 @@ def _cut_avi(file: BinaryIO, size: int) -> str | None:
         length = int.from_bytes(head[4:8], "little")
         if head[:4] != b"RIFF" or head[8:12] not in (b"AVI ", b"AVIX") or length in UNKNOWN_SIZE:
             return None
-        if at + length > size:  # without the 8 bytes of its head: some writers count them as part of the length
+        if at + length > size:  # without the 8 bytes of its head, which some writers include in the length
             return _overrun("RIFF part", at + 8 + length, size)
         at += 8 + length + length % 2
     return None
 
 
 def _cut_flv(file: BinaryIO, size: int) -> str | None:
-    """Behind each tag stands its length again: so it must be at the end."""
+    """Each tag of an FLV is followed by its length: the last four bytes must be the length of a whole tag."""
     length = int.from_bytes(_at(file, size - 4, 4), "big")
     head = _at(file, size - 4 - length, 4) if 11 <= length <= size - 13 else b""
     if len(head) == 4 and head[0] & 0x1F in (8, 9, 18) and int.from_bytes(head[1:4], "big") == length - 11:
@@ -259,7 +260,7 @@ def _cut_jpeg(file: BinaryIO, size: int) -> str | None:
 
 
 def _cut_ps(file: BinaryIO, size: int) -> str | None:
-    """From the last pack on: packets that say their length (ISO/IEC 13818-1, 2.5.3; MPEG-1's pack has no filling)."""
+    """Follows the packets from the last pack on by their lengths (ISO/IEC 13818-1, 2.5.3; MPEG-1 packs have no stuffing)."""
     begin = max(size - 2 * LONGEST, 0)
     tail = _at(file, begin, 2 * LONGEST)
     at = tail.rfind(PACK)
@@ -272,21 +273,22 @@ def _cut_ps(file: BinaryIO, size: int) -> str | None:
 
 
 def _ts_size(head: bytes) -> tuple[int, int] | None:
+    """The entry of TS_SIZES that fits the first bytes of a file; None if they are not transport packets."""
     for length, sync in TS_SIZES:
-        cells = head[sync : 5 * length : length]
-        if len(cells) >= 3 and set(cells) == {0x47}:
+        syncs = head[sync : 5 * length : length]
+        if len(syncs) >= 3 and set(syncs) == {0x47}:
             return length, sync
     return None
 
 
-def ts_cells(path: Path) -> Cells | None:
-    """How a file holds its transport packets; None: it holds none, or not from its beginning on."""
+def ts_layout(path: Path) -> TsLayout | None:
+    """The layout of the transport packets of a file; None if it does not begin with transport packets."""
     try:
         with path.open("rb", buffering=0) as file:
             found = _ts_size(_at(file, 0, 1024))
     except OSError:
         return None
-    return Cells(*found) if found is not None else None
+    return TsLayout(*found) if found is not None else None
 
 
 def _cut_ts(file: BinaryIO, size: int) -> str | None:
@@ -296,5 +298,18 @@ def _cut_ts(file: BinaryIO, size: int) -> str | None:
     length, sync = found
     rest = size % length
     begins = _at(file, size - rest - length + sync, length + 1)[::length]
-    # Something else behind the last packet is no packet that was cut.
+    # Other data behind the last packet are not a truncated packet.
     return "its last transport packet is not whole" if rest > sync and begins == b"\x47\x47" else None
+
+
+CUT_CHECKS: dict[str | None, CutCheck] = {
+    "boxes": _cut_boxes,
+    "matroska": _cut_matroska,
+    "avi": _cut_avi,
+    "flv": _cut_flv,
+    "ogg": _cut_ogg,
+    "jpeg": _cut_jpeg,
+    "ps": _cut_ps,
+    "ts": _cut_ts,
+}
+"""Check for truncation of each kind of file."""

@@ -1,4 +1,4 @@
-"""Interlaced pictures: two moments in one, on the odd and on the even lines. They are counted, and mended if asked to."""
+"""Detects and deinterlaces interlaced pictures, which hold two moments, one on the even and one on the odd lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipelines.watch import Watch
 
 
 class Interlace:
-    """Says of a source that its pictures are interlaced; with `mend`, what moves in them has no combs any more.
+    """Reports once if the pictures of a source are interlaced; with `mend` it deinterlaces them.
 
-    Mended is what is flagged. The lines of the first field stay, those of the second are made anew from the lines above
-    and below: half of the vertical resolution, but no waiting for the next picture, for which FFmpeg's filters (yadif,
-    bwdif) take one frame period out of a camera's latency budget. It takes 0.1 ms at 720x576, 0.5 ms at
-    1920x1080.
+    Only pictures that the decoder flags as interlaced are changed. The lines of the first field stay; those of the second are
+    interpolated from the lines above and below. This halves the vertical resolution, but needs no other picture: FFmpeg's
+    filters (yadif, bwdif) wait for the next one, which takes one frame period of a camera's latency budget. It takes 0.1 ms
+    at 720x576, 0.5 ms at 1920x1080.
     """
 
     def __init__(self, source: Source, *, mend: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,12 +46,12 @@ HINT = "; what moves has edges like combs, which `deinterlace` takes away"
 
 
 def deinterlaced(picture: Picture) -> Picture:
-    """The picture of the moment that its first, third, ... stored lines show."""
+    """The picture at the moment of its first field (stored lines 0, 2, ...); the other lines are interpolated."""
     return replace(picture, y=_one_field(picture.y), u=_one_field(picture.u), v=_one_field(picture.v))
 
 
 def _one_field(plane: Plane) -> Plane:
-    """Chroma has its own fields: of yuv420p each line of chroma belongs to one."""
+    """A plane with its odd lines interpolated. Chroma too has two fields: in yuv420p each chroma line belongs to one of them."""
     made = np.empty(plane.shape, np.uint8)
     made[::2] = plane[::2]
     between = plane[:-2:2].astype(np.uint16)

@@ -1,4 +1,4 @@
-"""Files as cameras: `Realtime` paces a file by its times, `Loop` plays it again and again."""
+"""Wrappers that play files like cameras: `Realtime` paces a file by its times, `Loop` repeats it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.watch import Watch
 
 
 class Loop:
-    """The source again from its beginning whenever it ends; each turn is a session."""
+    """Restarts a source each time it ends; each pass is a session of its own. Ends if a pass has no frames."""
 
     def __init__(self, source: Source) -> None:
         self.live = source.live
@@ -32,10 +32,10 @@ class Loop:
 
 
 class Realtime:
-    """Releases each frame when its time has come, counted from the first; frames without a time come at the stream's rate.
+    """Delays each frame of a file until its time, counted from the first; a frame without a time follows at the stream's rate.
 
-    The clock runs on whatever becomes of the frames. `arrived_s` is the release. A wait of the person at the window
-    (space) does not stop it: it plays a camera.
+    Time does not wait for slow frames, nor for a pause in the window (space): the file behaves like a camera. `arrived_s` and
+    `decoded_s` of a capture are set to its release.
     """
 
     live = True

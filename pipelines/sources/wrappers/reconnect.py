@@ -1,4 +1,4 @@
-"""Retry around a live source: a camera that goes away comes back as a new session."""
+"""Reconnecting live sources: after an outage the source is opened again as a new session."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from pipelines.watch import Watch
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    """Pauses grow from `first_s`, doubling, to `most_s`; each is shortened at random by up to half, so that twenty cameras
-    behind one switch do not come back in one instant. A camera that has refused the password is asked once in
-    `denied_s`: some lock the user out."""
+    """Pauses between attempts. Each is shortened at random by up to half, so that twenty cameras behind one switch do not
+    reconnect at the same moment."""
 
     first_s: float = 0.5
+    """The first pause; it doubles after each failed attempt."""
     most_s: float = 5.0
+    """The longest pause."""
     denied_s: float = 60.0
+    """The pause after refused credentials: some cameras lock the user out after a few attempts."""
 
 
 class Reconnect:
-    """Runs a source again and again until the stop. `make` gives a fresh one for each session.
+    """Reopens a live source after each failure, until the stop.
 
-    The first open decides: what no retry can mend is raised then. Everything later is an outage.
+    `frames` raises only permanent errors before the first frame; every later error counts as an outage and is reported to
+    the watch.
     """
 
     live = True
@@ -40,6 +43,7 @@ class Reconnect:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        """make: creates a new source for each session. chance: random numbers from 0 to 1, for the pauses."""
         self._make = make
         self._options = options or RetryOptions()
         self._clock = clock
@@ -71,6 +75,7 @@ class Reconnect:
             failures += 1
 
     def _pause_s(self, error: SourceError, failures: int) -> float:
+        """Seconds until the next attempt, after this many failed ones."""
         if error.denied:
             return self._options.denied_s
         longest = min(self._options.first_s * 2 ** min(failures, 16), self._options.most_s)
