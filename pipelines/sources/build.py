@@ -31,7 +31,7 @@ def make_source(spec: StreamSpec, stop: threading.Event, *, threads: int = 1) ->
 
     Opens nothing, except to see whether an address over HTTP offers a file; `stop` ends that. threads: of a file's decoder.
     """
-    return Interlace(KINDS[spec.kind](spec, stop, threads), mend=spec.options.deinterlace)
+    return Interlace(KINDS[spec.kind](spec, stop, threads), deinterlace=spec.options.deinterlace)
 
 
 def _file(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:

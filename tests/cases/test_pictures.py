@@ -430,7 +430,7 @@ def test_c62_interlaced_pictures_are_flagged_and_mended_if_asked_to(name: str, c
         assert any("interlaced" in line and ("--deinterlace" in line) == (not flags) for line in done.err.splitlines())
         for line, luma in zip(done.lines, wanted, strict=True):
             assert abs(int(line["labels"][0]["name"]) - luma.mean()) <= 10
-    found = [capture.picture for capture in everything(Interlace(FileSource(clip), mend=True))]
+    found = [capture.picture for capture in everything(Interlace(FileSource(clip), deinterlace=True))]
     yadif = lumas(clip, "-vf", "yadif=deint=interlaced")
     assert np.mean([combs(picture.y) for picture in found]) <= np.mean([combs(luma) for luma in yadif])
     assert np.mean([combs(luma) for luma in wanted]) > 50, "the fixture has no combs"
@@ -444,7 +444,7 @@ def test_c62_progressive_pictures_stay_as_they_are(place: Path) -> None:
     done, _ = annotated(clip, "--report", "r.json", "--deinterlace")
     assert json.loads((place / "r.json").read_text())["streams"]["num"]["interlaced"] == 0
     assert "interlaced" not in done.err
-    plain, same = (everything(source) for source in (FileSource(clip), Interlace(FileSource(clip), mend=True)))
+    plain, same = (everything(source) for source in (FileSource(clip), Interlace(FileSource(clip), deinterlace=True)))
     assert all(np.array_equal(a.picture.y, b.picture.y) for a, b in zip(plain, same, strict=True))
 
 

@@ -15,7 +15,7 @@ from pipelines.watch import Watch
 
 
 class Interlace:
-    """Reports once if the pictures of a source are interlaced; with `mend` it deinterlaces them.
+    """Reports once if the pictures of a source are interlaced; with `deinterlace` it deinterlaces them.
 
     Only pictures that the decoder flags as interlaced are changed. The lines of the first field stay; those of the second are
     interpolated from the lines above and below. This halves the vertical resolution, but needs no other picture: FFmpeg's
@@ -23,10 +23,10 @@ class Interlace:
     at 720x576, 0.5 ms at 1920x1080.
     """
 
-    def __init__(self, source: Source, *, mend: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Source, *, deinterlace: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.live = source.live
         self._source = source
-        self._mend = mend
+        self._deinterlace = deinterlace
         self._clock = clock
 
     def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
@@ -34,8 +34,8 @@ class Interlace:
             if not capture.interlaced:
                 yield capture
                 continue
-            watch.once("interlaced", "its pictures are interlaced" + ("" if self._mend else HINT))
-            if self._mend and not capture.corrupt:
+            watch.once("interlaced", "its pictures are interlaced" + ("" if self._deinterlace else HINT))
+            if self._deinterlace and not capture.corrupt:
                 picture = deinterlaced(capture.picture)
                 yield replace(capture, picture=picture, decoded_s=self._clock())
             else:
@@ -51,7 +51,7 @@ def deinterlaced(picture: Picture) -> Picture:
 
 
 def _one_field(plane: Plane) -> Plane:
-    """A plane with its odd lines interpolated. Chroma too has two fields: in yuv420p each chroma line belongs to one of them."""
+    """A plane with its odd lines interpolated. Chroma has two fields, too: in yuv420p each of its lines belongs to one."""
     made = np.empty(plane.shape, np.uint8)
     made[::2] = plane[::2]
     between = plane[:-2:2].astype(np.uint16)
