@@ -17,15 +17,14 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from pipelines.errors import UsageError
-from pipelines.frame import Capture
-from pipelines.media.local_files import file_address
+from pipelines.frame import DEFAULT_RATE, Capture
+from pipelines.media.local_files import LOCAL, file_address
 from pipelines.media.packets import demuxed
 from pipelines.media.transparency import decoder_of
 from pipelines.sources.build import make_source
 from pipelines.sources.decode import PictureDecoder, stream_info
-from pipelines.sources.files.file import LOCAL, timeline
+from pipelines.sources.files.file import timeline
 from pipelines.sources.files.playlist import check_playlist
-from pipelines.sources.media_time import DEFAULT_RATE
 from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Source
 from pipelines.sources.stream_spec import StreamSpec

@@ -25,8 +25,9 @@ from pipelines.errors import WatchlineError, reason
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.redact import redact_url
 from pipelines.sinks.display import display_there
+from pipelines.sources.address import SCHEMES
 from pipelines.sources.build import make_source
-from pipelines.sources.network import SCHEMES, speaks
+from pipelines.sources.network import speaks
 from pipelines.watch import NullWatch
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")

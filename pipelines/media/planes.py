@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import av
@@ -54,6 +55,12 @@ def yuv_frame(picture: Picture, x0: int = 0, x1: int | None = None, y0: int = 0,
     frame.colorspace = COEFFICIENTS[picture.matrix].code
     frame.color_range = color_range(picture.full_range)
     return frame
+
+
+def upright_frame(picture: Picture) -> av.VideoFrame:
+    """The whole picture, rotated and mirrored as it is shown, as a yuv420p frame with its colour tags; see `yuv_frame`."""
+    y, u, v = picture.upright()
+    return yuv_frame(replace(picture, y=y, u=u, v=v, rotation=0, mirrored=False))
 
 
 def _exportable(plane: Plane) -> Plane:

@@ -1,25 +1,17 @@
-"""Pictures as PyAV frames, and Letterbox: fits any picture into the size of an open output."""
+"""Letterbox: fits any picture into the size of an open output."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
-import av
 import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from pipelines.frame import Matrix, Picture, Plane
 from pipelines.media.colour import scaler_code
-from pipelines.media.planes import color_range, plane_array, yuv_frame
+from pipelines.media.planes import color_range, plane_array, upright_frame
 
 _QUALITY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND
-
-
-def as_frame(picture: Picture) -> av.VideoFrame:
-    """The upright picture as a PyAV frame with colour tags. The frame holds references to the planes."""
-    y, u, v = picture.upright()
-    return yuv_frame(replace(picture, y=y, u=u, v=v, rotation=0, mirrored=False))
 
 
 class Letterbox:
@@ -69,7 +61,7 @@ class Letterbox:
 
     def _scaled(self, picture: Picture, width: int, height: int) -> list[Plane]:
         frame = self._scaler.reformat(
-            as_frame(picture),
+            upright_frame(picture),
             width,
             height,
             "yuv420p",

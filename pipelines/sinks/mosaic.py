@@ -14,9 +14,8 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from pipelines.frame import Picture
-from pipelines.media.planes import color_range
+from pipelines.media.planes import color_range, upright_frame
 from pipelines.render.text import TextPainter
-from pipelines.sinks.letterbox import as_frame
 
 Bgr = npt.NDArray[np.uint8]
 Size = tuple[int, int]
@@ -204,7 +203,7 @@ class _Tile:
         view[:y] = view[y + h :] = BACKGROUND
         view[:, :x] = view[:, x + w :] = BACKGROUND
         scaled = self._scaler.reformat(
-            as_frame(_even(picture)),
+            upright_frame(_even(picture)),
             w,
             h,
             "bgr24",

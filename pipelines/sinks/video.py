@@ -21,9 +21,9 @@ from pipelines.errors import SinkError, UsageError, reason
 from pipelines.frame import DEFAULT_RATE, Frame, Picture
 from pipelines.media.colour import COEFFICIENTS
 from pipelines.media.local_files import Claim, Identity, file_address, identity, lost, try_to_write
-from pipelines.media.planes import color_range
+from pipelines.media.planes import color_range, upright_frame
 from pipelines.sinks.containers import SUFFIXES, container_of
-from pipelines.sinks.letterbox import Letterbox, as_frame
+from pipelines.sinks.letterbox import Letterbox
 from pipelines.sinks.output_times import OutputTimeline, tick_length
 from pipelines.sinks.salvage import remains
 from pipelines.sinks.sound import Sound, open_sound
@@ -186,7 +186,7 @@ class _Encoding:
             self._sound.copy(self._timeline.end_s)
             self._sound.close()
             self._sound = None
-        image = as_frame(self._fitted(picture))
+        image = upright_frame(self._fitted(picture))
         image.time_base = self._timeline.tick_s
         image.pts = self._timeline.place(frame)
         if image.pts >= self._next_key:
