@@ -64,7 +64,7 @@ class Client:
         if not good or parts.hostname is None:
             raise UsageError(f"{redact_url(url)!r} is no address of a service; it looks like http://HOST:PORT")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._where = (parts.hostname, port)
+        self._address = (parts.hostname, port)
         self._path = parts.path.rstrip("/") + "/v1/classify"
         self._name = redact_url(f"{parts.scheme}://{parts.netloc}")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -108,10 +108,10 @@ class Client:
                 raise Dropped("deadline")
             headers = headers | {"X-Deadline-Ms": f"{left_ms:.3f}"}
         path = self._path if topk is None else f"{self._path}?topk={topk}"
-        status, said, answer = self._ask(path, headers, body)
+        status, received, answer = self._ask(path, headers, body)
         try:
             if status != 200:
-                raise self._error(status, said, answer)
+                raise self._error(status, received, answer)
             answers = {WHOLE: ClassificationTask.from_dict(answer)}
             return Prediction(answers, answer["batch"]["id"], answer["batch"]["size"])
         except (KeyError, TypeError, AttributeError):
@@ -135,7 +135,7 @@ class Client:
 
     def _connection(self) -> http.client.HTTPConnection:
         if not hasattr(self._local, "connection"):
-            host, port = self._where
+            host, port = self._address
             self._local.connection = self._kind(host, port, timeout=self._timeout_s)
             with self._lock:
                 self._open.add(self._local.connection)

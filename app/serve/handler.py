@@ -8,7 +8,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -114,11 +114,7 @@ class RequestHandler:
         deadline_s = arrived_s + self._time_limit_s(headers.get("x-deadline-ms"))
         self._check_length(headers.get("content-length"))
         classifier.check_capacity(1, deadline_s)
-        try:
-            async with asyncio.timeout(deadline_s - self._clock()):
-                body = await self._body(request, reservation)
-        except TimeoutError:
-            raise too_late() from None
+        body = await self._body(request, deadline_s, reservation)
         received_s = self._clock()
         pictures = uploads(content_type, headers, body, self.limits.capacity)
         del body  # the pictures of a form are copies: its body need not stay in memory
@@ -127,17 +123,21 @@ class RequestHandler:
         now_s = self._clock()
         results = [self._result(ticket, arrived_s, received_s, now_s) for ticket in pending.tickets]
         if content_type.lower().startswith(MANY):
-            good = any("labels" in result for result in results)
-            for ticket in pending.tickets:
-                if isinstance(ticket.outcome, BaseException) and problem_of(ticket.outcome).status == 500:
-                    log.error("a picture of a form failed: %s: %s", type(ticket.outcome).__name__, ticket.outcome)
-            self._service.metrics.request("ok" if good else results[0]["error"])
-            return JSONResponse({"results": results}, 200 if good else results[0]["status"])
+            return self._form_response(pending.tickets, results)
         (ticket,) = pending.tickets
         if isinstance(ticket.outcome, BaseException):
             raise ticket.outcome
         self._service.metrics.request("ok")
         return JSONResponse(results[0])
+
+    def _form_response(self, tickets: Sequence[Ticket], results: list[dict[str, Any]]) -> Response:
+        """The answer to a form. Its status is 200 if one picture has a result, else that of the first failure."""
+        good = any("labels" in result for result in results)
+        for ticket in tickets:
+            if isinstance(ticket.outcome, BaseException) and problem_of(ticket.outcome).status == 500:
+                log.error("a picture of a form failed: %s: %s", type(ticket.outcome).__name__, ticket.outcome)
+        self._service.metrics.request("ok" if good else results[0]["error"])
+        return JSONResponse({"results": results}, 200 if good else results[0]["status"])
 
     def _topk(self, request: HttpRequest) -> int:
         given = request.query_params.get("topk")
@@ -169,12 +169,19 @@ class RequestHandler:
     def _too_large(self) -> Problem:
         return too_large(f"the body is larger than {self.limits.max_upload} bytes")
 
-    async def _body(self, request: HttpRequest, reservation: Reservation) -> bytes:
+    async def _body(self, request: HttpRequest, deadline_s: float, reservation: Reservation) -> bytes:
         """The whole body.
 
-        :raises Problem: if it is too large.
+        :raises Problem: if it is too large, or not complete before the deadline.
         :raises Refused: if requests already hold too much memory.
         """
+        try:
+            async with asyncio.timeout(deadline_s - self._clock()):
+                return await self._read(request, reservation)
+        except TimeoutError:
+            raise too_late() from None
+
+    async def _read(self, request: HttpRequest, reservation: Reservation) -> bytes:
         chunks: list[bytes] = []
         size = 0
         async for chunk in request.stream():

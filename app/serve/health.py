@@ -129,7 +129,7 @@ FIGURES = (
         "batch_size",
         "pictures",
         (16, 64),
-        "batches are small: more requests at once fill them, else a longer --max-wait-ms (a device whose time grows with "
+        "batches are small: more concurrent requests fill them, or a longer --max-wait-ms (a device whose time grows with "
         "every picture, as a CPU's does, gains nothing by larger ones)",
         "batches are large: a smaller --max-batch answers sooner",
     ),

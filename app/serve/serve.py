@@ -119,7 +119,7 @@ class Server:
     def run(self, terminal: Terminal) -> None:
         """Serve until the service has ended. Thread: main."""
         if self._options.no_auth and not serving.is_loopback(self._options.host):
-            log.warning("--no-auth: whoever reaches %s may use it", self.url)
+            log.warning("--no-auth: all clients that reach %s may use it", self.url)
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
         sys.setswitchinterval(SWITCH_S)
         self.thread.start()

@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-m", "app.cli", "serve", "--port", "0")
 
 
 class Process:
-    """The command, whose lines on standard error are kept."""
+    """The command, and its lines on standard error."""
 
     def __init__(self, *flags: str, env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()) -> None:
         self.began_s = time.monotonic()
@@ -69,7 +69,7 @@ class Process:
         return time.monotonic() - began_s
 
     def children(self) -> list[int]:
-        """Its processes, without multiprocessing's helper."""
+        """The processes of the service, without the helper of multiprocessing."""
         return [pid for pid in children_of(self.popen.pid) if "resource_tracker" not in command_of(pid)]
 
     def kill(self) -> None:

@@ -45,7 +45,7 @@ class Said:
 
     @property
     def label(self) -> str:
-        """The first label's name; of the probe the mean luma."""
+        """The name of the first label: the mean luma if the model is the probe."""
         assert self.status == 200, self.body
         return str(self.json["labels"][0]["name"])
 
@@ -103,7 +103,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str] = JPEG, query: str = 
 
 
 def together(count: int, work: Any) -> list[Any]:
-    """work(k) in threads of their own, begun together; what each gave, in order. The first error is raised."""
+    """Call work(k) in `count` threads that begin together. Returns the results in order; raises the first error."""
     results: list[Any] = [None] * count
     errors: list[BaseException] = []
     barrier = threading.Barrier(count)
@@ -132,12 +132,12 @@ def encoded(picture: Image.Image, format: str = "JPEG", **how: Any) -> bytes:
 
 
 def grey(level: int, size: tuple[int, int] = (64, 48)) -> bytes:
-    """A JPEG of one luma, which the probe answers."""
+    """A JPEG with one luma: the probe answers with it."""
     return encoded(Image.new("L", size, level), quality=95)
 
 
 def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
-    """Pixels that no encoder makes small."""
+    """Random pixels: no encoder compresses them well."""
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8))
 
 
@@ -159,7 +159,7 @@ def form(files: Mapping[str, bytes] | list[tuple[str, bytes]], boundary: str = "
 
 
 def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
-    """A predictor in this process whose device waits at a gate; `engine` may be another one."""
+    """A predictor in this process. Its device waits at a gate. engine: makes another device."""
 
     def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:
         device: Engine = LateEngine(gate) if engine is None else engine(gate)

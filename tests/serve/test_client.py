@@ -41,7 +41,7 @@ def test_a_frame_is_answered_as_the_predictor_would(url: str) -> None:
 
 
 def test_planes_arrive_as_they_are(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Odd sizes, turns, matrix and range too."""
+    """The client also sends odd sizes, rotation, matrix and range."""
     chance = np.random.default_rng(0)
     y, c = chance.integers(0, 256, (31, 43), np.uint8), chance.integers(0, 256, (2, 16, 22), np.uint8)
     sent = Picture(y, c[0], c[1], "bt709", True, 90, True, Fraction(4, 3))

@@ -66,7 +66,7 @@ def metric(url: str, name: str) -> float:
 
 
 def status_of(url: str) -> int:
-    """Of a picture; 0: the connection was cut."""
+    """The status of the answer to a picture; 0 if the connection was cut."""
     try:
         return post(url, grey(1)).status
     except (OSError, http.client.HTTPException):
@@ -95,7 +95,7 @@ def test_a_stop_while_the_model_is_loaded() -> None:
 
 
 def test_a_signal_may_come_to_any_thread() -> None:
-    """The kernel chooses which; Python's handlers run in the main thread only, which must look now and then."""
+    """The kernel chooses the thread; Python runs handlers in the main thread only, which must check now and then."""
     with serving(*PROBE) as process:
         for k in range(50):  # by then the main thread has nothing left to do but to wait
             assert post(process.url, grey(k)).label == str(k)
@@ -170,7 +170,7 @@ sys.exit(process.wait() != 143)
 
 def test_it_says_who_may_use_it() -> None:
     with serving(*PROBE, "--host", "0.0.0.0", "--no-auth") as process:
-        assert len([k for k in process.lines if "--no-auth: whoever reaches http://0.0.0.0:" in k]) == 1
+        assert len([k for k in process.lines if "--no-auth: all clients that reach http://0.0.0.0:" in k]) == 1
     secret = "s3cret-token"
     with serving(*PROBE, "-v", "--token-env", "SERVICE_TOKEN", env={"SERVICE_TOKEN": secret}) as process:
         url = process.url

@@ -1,4 +1,4 @@
-"""Connections that never ask, or ask slowly; and more of them than there are file descriptors."""
+"""Connections that send no request, or send it slowly; and more connections than there are file descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last minute, with a clock that the test moves; and what the report makes of it."""
+"""Figures of the last minute, with a clock that the test moves; and the report about them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_batch_size_is_that_of_the_middle_picture() -> None:
     for size, count in ((1, 10), (2, 5), (16, 2)):
         for _ in range(count):
             last_minute.batch(size, 0.0)
-    assert last_minute.figures().batch_size == 16  # 32 of 52 pictures rode in batches of 16
+    assert last_minute.figures().batch_size == 16  # 32 of 52 pictures were in batches of 16
 
 
 def test_the_wait_is_its_99th_percentile() -> None:
@@ -78,14 +78,14 @@ def test_the_room_is_one_for_all() -> None:
     budget = MemoryBudget(100)
     one, other = Reservation(budget), Reservation(budget)
     one.take(50)
-    one.take(100)  # larger than all, and counts for three quarters
-    other.take(25)  # small ones still have room
+    one.take(100)  # more than the limit: it counts for three quarters
+    other.take(25)  # small requests still get memory
     with pytest.raises(Refused) as refused:
         other.take(1)
     assert refused.value.why == "memory"
     other.take(-25)
     one.release()
-    one.take(50)  # of a thread that is late
+    one.take(50)  # a thread that is late: its request is released
     assert budget.held == 0
     other.take(60)
     third = Reservation(budget)

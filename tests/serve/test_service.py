@@ -116,7 +116,7 @@ def test_a_name_may_be_any(url: str) -> None:
     assert said.json["results"][0]["labels"][0]["id"] == 50
 
 
-# What is refused.
+# Refusals.
 
 
 OTHERS = ["text/plain", "application/json", "", "application/x-www-form-urlencoded", "image/bmp"]
@@ -177,7 +177,7 @@ def test_samples_of_a_wrong_shape(url: str, headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("aspect", ["1e999999999", "0", "1/0", "a", "1" * 60, "-1", ""])
 def test_a_sample_aspect_that_is_none(url: str, aspect: str) -> None:
-    """The first one would be computed: for minutes, in the event loop."""
+    """Fraction would compute the first one, for minutes, in the event loop."""
     headers = {"Content-Type": "application/x-yuv420p", "X-Width": "2", "X-Height": "2", "X-Sample-Aspect": aspect}
     assert problem(post(url, bytes(6), headers)) == (422, "wrong_shape")
 
@@ -224,7 +224,7 @@ def test_a_full_queue_says_no_at_once() -> None:
 
 @contextmanager
 def opened(gate: Held) -> Iterator[None]:
-    """The gate is open at the end, also after an error: a service ends when its device does."""
+    """Opens the gate at the end, also after an error: a service ends when its device does."""
     try:
         yield
     finally:
@@ -232,7 +232,7 @@ def opened(gate: Held) -> Iterator[None]:
 
 
 def until(true: object) -> None:
-    """Wait for what another thread does."""
+    """Wait until a condition that another thread fulfils is true."""
     step = threading.Event()
     for _ in range(2000):
         if true():  # type: ignore[operator]
@@ -248,7 +248,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_and_one_that_passes_is_said() 
         first.start()
         gate.until_waiting()
         said = post(server.url, grey(2), JPEG | {"X-Deadline-Ms": "0.5"})
-        assert said.status in (503, 504)  # it may have passed before it was looked at
+        assert said.status in (503, 504)  # the deadline may have passed before the check
         late = post(server.url, grey(2), JPEG | {"X-Deadline-Ms": "100"})
         assert problem(late) == (504, "deadline_passed")
         gate.open()
@@ -257,7 +257,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_and_one_that_passes_is_said() 
 
 
 def test_where_all_workers_are_lost_for_a_while_that_is_said() -> None:
-    """Not that too much waits: nothing does."""
+    """The reason of the refusal is not a full queue: nothing waits."""
     with served(workers=2) as server:
         service = server.service
 
@@ -282,7 +282,7 @@ def test_a_request_without_a_deadline_has_the_services_own() -> None:
 
 
 def test_decoding_that_took_long_once_does_not_refuse_for_ever() -> None:
-    """While nothing is decoded, nothing would correct the estimate."""
+    """If the service refused all requests after a slow picture, no new picture would correct the estimate."""
     with served(request_timeout=2.0) as server:
         classifier = server.service.handler.classifier
         assert classifier is not None
@@ -299,7 +299,7 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
 
 
 def head(length: int) -> bytes:
-    """What comes before a body."""
+    """The headers of a request with a picture of `length` bytes."""
     return f"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: image/jpeg\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
@@ -350,7 +350,7 @@ def test_an_error_of_the_model_shows_nothing_of_its_inside() -> None:
         assert post(server.url, grey(67)).label == "67"
 
 
-# What else there is.
+# Other routes.
 
 
 def test_probes(url: str) -> None:
@@ -444,7 +444,7 @@ def test_the_page_loads_nothing(url: str) -> None:
 
 
 def test_the_service_is_ready_when_the_pool_is(url: str) -> None:
-    """It answers while the model is being loaded, and takes no requests then."""
+    """The service answers probes while it loads the model, and refuses requests."""
     gate = threading.Event()
     make = held(Held())
 
