@@ -1,4 +1,4 @@
-"""The hand-over between two threads: nothing is lost, nothing waits for ever, and every outcome has its name."""
+"""The queue between two threads: no item is lost, no call waits forever, and every outcome has a name."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(20)
 
 
 class Aborted:
-    """An abort that is counted, and that those who wait can see."""
+    """An abort that counts its calls and wakes waiting threads."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -37,7 +37,7 @@ def fail(text: str = "broken") -> None:
 
 
 def raised(kind: type[BaseException], abort: Aborted, body: Callable[[Crew], None]) -> BaseException:
-    """What comes out of a crew's `with` around `body`."""
+    """The error that a crew's `with` around `body` raises."""
 
     def run() -> None:
         with Crew(abort) as crew:
@@ -49,14 +49,14 @@ def raised(kind: type[BaseException], abort: Aborted, body: Callable[[Crew], Non
 
 
 def test_leaving_waits_for_a_thread_that_is_only_being_started(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in the list yet, or in it and not alive yet: in neither state may it be passed over."""
+    """A thread may not be listed yet, or be listed but not alive yet: `join` must wait for it in both states."""
     start = threading.Thread.start
     began, ended = threading.Event(), []
 
     def slowly(thread: threading.Thread) -> None:
         if thread.name == "late":
             began.set()
-            abort.event.wait(0.2)  # the main thread goes on to wait for all
+            abort.event.wait(0.2)  # the main thread begins to wait for all threads
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", slowly)
@@ -181,7 +181,7 @@ def test_join_may_be_called_before_leaving(abort: Aborted) -> None:
 
 
 def test_a_thread_that_is_being_started_is_waited_for(abort: Aborted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crew's thread starts another one and ends, while the crew waits for all."""
+    """A thread of the crew starts another one and ends while the crew waits."""
     begun, joined, ended = threading.Event(), threading.Event(), threading.Event()
     true_start, too_early = threading.Thread.start, []
 

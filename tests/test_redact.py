@@ -1,4 +1,4 @@
-"""No password passes, however its address was mistyped, and nothing moves a terminal's cursor."""
+"""Passwords are redacted, even in mistyped addresses, and control characters are escaped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ IN_PLACES_OF_ITS_OWN = (
     (f"rtsp:/admin:{SECRET}/s", "rtsp:/***/s"),
     (f"rtsp:\\\\admin:{SECRET}\\s", "rtsp:\\\\***\\s"),
 )
-"""What is no `user:password@`: what cameras take besides, and where the host was forgotten."""
+"""Secrets in other forms than `user:password@`, and addresses without a host."""
 
 
 @pytest.mark.parametrize(("address", "safe"), IN_PLACES_OF_ITS_OWN)

@@ -1,4 +1,4 @@
-"""The clips of the sources' tests serve the tests of media, too."""
+"""Fixtures: the same clips as for the tests of sources."""
 
 from __future__ import annotations
 

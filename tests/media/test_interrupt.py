@@ -1,4 +1,4 @@
-"""A stop ends every wait of a source, wherever it waits; and what FFmpeg's clock says to other threads."""
+"""A stop ends every blocking call of a source; other threads still get the true time from FFmpeg's clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
 LONG = Timeouts(15, 15)
-"""Far beyond what a stop may take."""
+"""Seconds, far longer than a stop may take."""
 
 OPEN: dict[str, Callable[[str], Source]] = {
     "rtsp native": lambda url: camera(url, "native tcp", LONG),
@@ -43,7 +43,7 @@ OPEN: dict[str, Callable[[str], Source]] = {
 
 
 class TestClock:
-    """`av.container.core.time` is a private name: these fail when a PyAV no longer asks there."""
+    """`av.container.core.time` is a private name: these tests fail if a PyAV no longer reads it."""
 
     @pytest.fixture(autouse=True)
     def _patched(self) -> None:
@@ -192,7 +192,7 @@ class TestReading:
 
 
 class TestSoundOnly:
-    """A camera whose pictures have stopped while its sound goes on is lost, although packets come all the time."""
+    """A camera that only sends sound any more is lost, although its packets keep arriving."""
 
     def test_is_given_up_after_the_limit(self, clips: Path) -> None:
         clip = clips / "sound.mkv"

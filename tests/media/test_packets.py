@@ -1,4 +1,4 @@
-"""How packets are taken from PyAV."""
+"""Reading packets with PyAV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.clips import numbered
 
 
 class Late:
-    """A container in which a stream shows up while its packets are read, as PyAV 18.1 ends then."""
+    """A container in which a new stream appears while packets are read; it ends with the error of PyAV 18.1."""
 
     def demux(self, *_: object) -> Iterator[Packet]:
         yield Packet(10)

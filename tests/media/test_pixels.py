@@ -1,4 +1,4 @@
-"""Pictures of every pixel format, range, matrix and turn, against what the ffmpeg command line makes of the same file."""
+"""Pictures of every pixel format, range, matrix and rotation, compared with the output of the ffmpeg command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_pixel_formats_of_films_of_pictures(codec: str, suffix: str, pix_fmt: st
 
 
 def test_an_animation(tmp_path: Path) -> None:
-    """As a film all its frames and times; as a picture the first."""
+    """Read as a video, it has all frames and times; read as a picture, the first frame."""
     shades = [
         Image.new("RGB", (WIDTH, HEIGHT), (40 * k, 48, 32)).convert("P", palette=Image.Palette.ADAPTIVE) for k in range(5)
     ]
@@ -148,12 +148,12 @@ def test_sample_aspect(tmp_path: Path) -> None:
     assert _first(clip).sample_aspect == 1
 
 
-# Turns.
+# Rotations.
 
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_turns_of_a_film(turn: str, tmp_path: Path) -> None:
-    """Case C18, and the four mirrored ones."""
+    """Case C18, and the four mirrored rotations."""
     quadrants().save(tmp_path / "q.png")
     clip = tmp_path / "turned.mp4"
     ffmpeg("-loop", 1, "-i", tmp_path / "q.png", "-frames:v", 3, "-c:v", "libx264", "-qp", 4, "-pix_fmt", "yuv420p", clip)
@@ -171,9 +171,9 @@ def test_turns_of_a_film(turn: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
 def test_orientations_of_a_photo(orientation: int, suffix: str, tmp_path: Path) -> None:
-    """Whatever EXIF says, the picture comes out upright."""
+    """The picture is upright for every EXIF orientation."""
     upright = quadrants()
-    ways = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # how Pillow must turn the upright one for it to be stored so
+    ways = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the Pillow operation from the upright picture to the stored one
     stored = upright.transpose(Image.Transpose(ways[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[0x0112] = orientation

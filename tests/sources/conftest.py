@@ -28,7 +28,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(clips: Path) -> Iterator[RtspServer]:
-    """A camera at cam that shows num.mp4 for ever, without its sound."""
+    """A camera at the mount `cam` that repeats num.mp4 without its sound."""
     need("gst-rtsp-server")
     with RtspServer({"cam": Play(clips / "num.mp4", sound=False)}) as server:
         yield server

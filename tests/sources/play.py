@@ -1,4 +1,4 @@
-"""How tests play a source: in a thread of its own as a lane does, with ears for what it tells."""
+"""Plays a source in a thread of its own, as a lane does, and records its captures and reports."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from pipelines.watch import PacketCounts
 from tests.clips import number_of
 
 PATIENCE_S = 20.0
-"""A test that waits so long for anything has failed."""
+"""Seconds after which a waiting test fails."""
 SOON_S = 0.5
-"""How soon after its stop a source must have ended."""
+"""Seconds within which a source must end after its stop."""
 
 
 READERS = ("native tcp", "native udp", "ffmpeg tcp", "ffmpeg udp")
-"""The ways to read a camera: what is promised of RTSP holds for each."""
+"""All ways to read a camera over RTSP; each keeps the same promises."""
 
 
 def camera(url: str, reader: str = "native tcp", limits: Timeouts | None = None) -> RtspSource:
-    """A camera read in one of the ways."""
+    """A source that reads a camera in one of these ways."""
     client, transport = cast(tuple[RtspClientKind, RtspTransport], reader.split())
     return RtspSource(url, RtspOptions(client, transport, limits or Timeouts()))
 
 
 class Ears:
-    """A `Watch` that remembers everything."""
+    """A `Watch` that records all reports."""
 
     def __init__(self) -> None:
         self.decode_errors: list[str] = []
@@ -76,7 +76,7 @@ class Ears:
         self.said[key] = message
 
     def until_received(self, packets: int) -> None:
-        """Wait until so many packets have come."""
+        """Wait until this many packets have been received."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.counts.received >= packets, PATIENCE_S), self.counts
 
@@ -89,7 +89,7 @@ class Ears:
 class Player:
     """Plays a source in the thread `player`; leaving the `with` stops it and waits for it.
 
-    The thread keeps the captures and the error that ended it. `stopped`: the stop is set before it begins.
+    The thread stores the captures and the error that ended it. stopped: set the stop before the start.
     """
 
     def __init__(self, source: Source, *, stopped: bool = False) -> None:
@@ -125,18 +125,18 @@ class Player:
             self._changed.notify_all()
 
     def until(self, count: int) -> list[Capture]:
-        """The captures, once there are so many."""
+        """Wait for this many captures and return all so far."""
         self._until(lambda: len(self.captures) >= count or self.ended)
         assert len(self.captures) >= count, f"ended after {len(self.captures)}: {self.error!r}"
         return self.captures[:]
 
     def until_one(self, wanted: Callable[[Capture], bool]) -> None:
-        """Until there is a capture that is as wanted."""
+        """Wait for a capture that meets a condition."""
         self._until(lambda: any(map(wanted, self.captures)) or self.ended)
         assert any(map(wanted, self.captures)), f"ended after {len(self.captures)}: {self.error!r}"
 
     def until_some(self) -> None:
-        """Until the first capture, or the end without one."""
+        """Wait for the first capture, or for the end without one."""
         self._until(lambda: bool(self.captures) or self.ended)
 
     def until_session(self, session: int) -> Capture:
@@ -145,11 +145,11 @@ class Player:
         return next(c for c in self.captures if c.session == session)
 
     def until_ended(self, limit_s: float = PATIENCE_S) -> None:
-        """Until the source came to its end by itself."""
+        """Wait until the source ends without a stop."""
         self._until(lambda: self.ended, limit_s)
 
     def stop(self) -> float:
-        """Stop it; seconds until it had ended."""
+        """Stop the source; returns the seconds until it has ended."""
         began_s = time.monotonic()
         self._stop.set()
         self._thread.join(PATIENCE_S)
@@ -176,7 +176,7 @@ def first(source: Source, count: int) -> list[Capture]:
 
 
 def numbers(captures: list[Capture], step: int = 2) -> list[int]:
-    """Which pictures of a clip of `tests.clips` these are."""
+    """The numbers of these pictures in a clip of `tests.clips`."""
     return [number_of(float(np.mean(c.picture.y)), step) for c in captures]
 
 
@@ -186,7 +186,7 @@ def descriptors() -> int:
 
 
 class Transmitter:
-    """A camera that speaks MPEG-TS over TCP, or over HTTP: for each client an ffmpeg plays a file for ever into its
+    """A camera that sends MPEG-TS over TCP or HTTP: for each client an ffmpeg process repeats a file into its
     connection."""
 
     def __init__(self, path: Path, *options: str, http: bool = False) -> None:
@@ -208,17 +208,17 @@ class Transmitter:
         return f"{'http' if self._http else 'tcp'}://127.0.0.1:{self._port}"
 
     def kill(self) -> None:
-        """End every transmission, and refuse new ones. Killing twice is fine."""
+        """End all transmissions and refuse new clients. May be called more than once."""
         if not self._listener.fileno() >= 0:
             return
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends the call of accept
         self._awake.set()
         self._thread.join()
         self._listener.close()
         self.hang_up()
 
     def restart(self) -> None:
-        """Listen (again), at the same port."""
+        """Listen, or listen again at the same port."""
         self._awake.set()
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._port = self._listener.getsockname()[1]
@@ -226,13 +226,13 @@ class Transmitter:
         self._thread.start()
 
     def freeze(self) -> None:
-        """Send nothing more, close nothing; new clients are accepted and get nothing."""
+        """Stop sending without closing connections; new clients are accepted and get no data."""
         self._awake.clear()
         for child in self._children:
             child.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on."""
+        """Continue sending."""
         for child in self._children:
             child.send_signal(signal.SIGCONT)
         self._awake.set()
@@ -264,7 +264,7 @@ class Transmitter:
 
 
 def _answer(client: socket.socket) -> None:
-    """Read a request over HTTP and begin an answer that has no end."""
+    """Read an HTTP request and begin a response of unlimited length."""
     asked = b""
     while b"\r\n\r\n" not in asked and (part := client.recv(4096)):
         asked += part

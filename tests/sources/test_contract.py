@@ -1,4 +1,4 @@
-"""One set of promises, over every source and every wrapper around one."""
+"""One set of assertions, run over every source and every wrapper."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ GOP = 25
 
 @dataclass(frozen=True)
 class Case:
-    """A source under test: how to make a fresh one, and what its pictures must say."""
+    """A source under test: a function that makes a new one, and the expected pictures."""
 
     make: Callable[[], Source]
     live: bool
     timed: bool = True
     count: int = TAKEN
-    """Captures that it has at least."""
+    """Least number of captures."""
     step: int = 2
     restarts: bool = False
     joins: bool = False
-    """It may begin between two key pictures."""
+    """Whether it may begin between two key pictures."""
 
 
 Made = Callable[[Path, ExitStack], Case]
@@ -83,7 +83,7 @@ LOCAL: dict[str, Made] = {
 
 @dataclass(frozen=True)
 class Played:
-    """What a case gave, with a copy of each luma plane as it was then."""
+    """The captures of a case, each with a copy of its luma plane at that time."""
 
     case: Case
     captures: list[Capture]
@@ -103,7 +103,7 @@ def _played(case: Case) -> Played:
 
 
 class Contract:
-    """What every source promises."""
+    """The promises of every source."""
 
     def test_pictures_are_whole_and_in_order(self, played: Played) -> None:
         captures, case = played.captures, played.case
@@ -188,7 +188,7 @@ class TestCamera(Contract):
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("how", ["closed early", "closed before it began", "stopped", "dropped"])
 def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
-    first(LOCAL["file"](clips, ExitStack()).make(), 1)  # what libraries open once and for all
+    first(LOCAL["file"](clips, ExitStack()).make(), 1)  # files that libraries open once and keep open
     before = descriptors()
     with ExitStack() as stack:
         source = LOCAL[name](clips, stack).make()

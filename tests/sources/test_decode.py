@@ -1,4 +1,4 @@
-"""Which pictures are trusted: the rule by itself, and on real files with real damage."""
+"""Marks of corrupt pictures: the rule alone, and on real files with real damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.sources.play import Ears, everything, numbers
 
 @dataclass(frozen=True)
 class Made:
-    """A packet as the rule looks at it."""
+    """A packet with the fields that the rule reads."""
 
     pts: int
     is_keyframe: bool = False
@@ -38,7 +38,7 @@ class Made:
 
 
 def _trusted(packets: Iterable[Made], refused: Iterable[int] = ()) -> list[bool]:
-    """Feed packets in decoding order; say of each one's picture whether it may be labelled."""
+    """Feed packets in decoding order; for each, whether its picture counts as clean."""
     trust, answers = CorruptionTracker(), []
     for index, packet in enumerate(packets):
         trust.packet(index, packet)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ class TestTrust:
         assert _trusted(packets, refused=[3]) == [not 3 <= k < 10 for k in range(15)]
 
     def test_a_key_packet_right_behind_a_flagged_one_heals_nothing(self) -> None:
-        """In a transport stream the flag comes one packet too early: it is the key picture that is damaged."""
+        """In a transport stream the flag is one packet early: the key picture after it is the damaged one."""
         packets = _gops(10, 10, 10)
         packets[9] = Made(9, is_corrupt=True)
         assert _trusted(packets) == [not 9 <= k < 20 for k in range(30)]
@@ -85,19 +85,19 @@ class TestTrust:
         assert _trusted(packets) == [k >= 4 for k in range(10)]
 
     def test_an_open_group_leans_on_the_damaged_one(self) -> None:
-        """Decoded I5 B3 B4 P8 B6 B7: what is shown before the key picture is not healed by it."""
+        """Decoded I5 B3 B4 P8 B6 B7: pictures shown before the key picture stay corrupt."""
         order = [Made(0, True), Made(2), Made(1), Made(5, True), Made(3), Made(4), Made(8), Made(6), Made(7)]
         answers = dict(zip((m.pts for m in order), _trusted(order, refused=[1]), strict=True))
         assert [answers[pts] for pts in range(9)] == [True, False, False, False, False, True, True, True, True]
 
     def test_what_leads_a_key_picture_spoils_nothing_behind_it(self) -> None:
-        """Decoded I0 P3 B1 B2 I6 B4 B5 P9 B7 B8: without B4, B5 may be wrong, and nothing else."""
+        """Decoded I0 P3 B1 B2 I6 B4 B5 P9 B7 B8: without B4, only B5 may be corrupt."""
         order = [Made(0, True), Made(3), Made(1), Made(2), Made(6, True), Made(4), Made(5), Made(9), Made(7), Made(8)]
         answers = dict(zip((m.pts for m in order), _trusted(order, refused=[5]), strict=True))
         assert [pts for pts in range(10) if not answers[pts]] == [4, 5]
 
     def test_a_clock_that_starts_anew_does_not_put_pictures_before_the_key_that_healed(self) -> None:
-        """Two recordings in one, the first of them damaged."""
+        """Two joined recordings, the first one damaged."""
         assert _trusted(_gops(10, 10) * 2, refused=[3]) == [not 3 <= k < 10 for k in range(40)]
 
     def test_a_picture_that_comes_out_later_is_judged_by_the_packet_that_made_it(self) -> None:
@@ -168,7 +168,7 @@ def _damaged(source: Path, target: Path, damage: Damage) -> Path:
 
 
 def _flipped(at: int, share: float = 0.3) -> Damage:
-    """Packet `at` with bytes behind its header turned over."""
+    """Packet `at` with inverted bytes behind its header."""
 
     def damage(number: int, data: bytes) -> bytes:
         if number != at:
@@ -186,7 +186,7 @@ def _zeroed(at: int) -> Damage:
 
 
 class Scene:
-    """50 frames of something that moves over the numbered luma, so that damage shows and each packet is long enough."""
+    """50 frames with an object that moves over the numbered luma, so that damage is visible and each packet is long enough."""
 
     @staticmethod
     def make(path: Path, **how: Any) -> Path:
@@ -303,7 +303,7 @@ def test_noise_in_a_file(tmp_path: Path) -> None:
 
 
 def test_half_of_a_file_with_its_index_first(scene: Path, clean: list[Capture], tmp_path: Path) -> None:
-    """Case C37: every picture that is there comes out, and the torn packet is counted."""
+    """Case C37: every complete picture is returned, and the incomplete packet is counted."""
     fast, cut = tmp_path / "fast.mp4", tmp_path / "cut.mp4"
     ffmpeg("-i", scene, "-c", "copy", "-movflags", "+faststart", fast)
     cut.write_bytes(fast.read_bytes()[: fast.stat().st_size * 6 // 10])
@@ -331,7 +331,7 @@ def _decode(path: Path, **how: Any) -> Iterator[Capture]:
 
 
 def test_sound_before_the_picture_loses_no_frame(tmp_path: Path) -> None:
-    """The packet that empties the decoder must reach it also if the video is not the first stream."""
+    """The packet that flushes the decoder must reach it even if the video is not the first stream."""
     swapped = tmp_path / "swapped.mp4"
     ffmpeg(
         "-i",
@@ -368,7 +368,7 @@ def test_silence_is_measured_from_the_last_picture_and_by_any_packet(tmp_path: P
 
 
 def test_what_a_demuxer_gives_out_when_its_read_was_broken_off_is_not_shown(tmp_path: Path) -> None:
-    """FFmpeg keeps a picture back until the next begins, and lets it go when nothing comes: it is as old as the silence."""
+    """FFmpeg holds a picture until the next one begins, and returns it when the read times out: it is as old as the timeout."""
     clip = numbered(tmp_path / "clip.mkv", frames=20)
     now = [0.0]
 
@@ -445,7 +445,7 @@ for _ in range(150):
 
 
 def test_closing_a_decoder_whose_threads_are_at_work_does_not_deadlock(tmp_path: Path) -> None:
-    """Case C46: a line for the log, wanted by a frame thread, needs the lock that whoever frees the decoder holds."""
+    """Case C46: a frame thread that logs a line needs the lock that the thread which frees the decoder holds."""
     clip = numbered(tmp_path / "b.mkv", frames=50, b_frames=2)
     subprocess.run([sys.executable, "-c", UNFINISHED, str(clip)], check=True, timeout=20, cwd=Path(__file__).parents[2])
 
@@ -465,7 +465,7 @@ def test_a_broken_hevc_stream_does_not_hang_with_threads() -> None:
 
 
 def test_pictures_are_gone_with_their_last_reference(tmp_path: Path) -> None:
-    """PyAV's side data makes circles, which only the garbage collector finds: 200 pictures of 4K are 2.4 GB."""
+    """PyAV's side data makes reference cycles, freed only by the garbage collector: 200 pictures of 4K are 2.4 GB."""
     clip = numbered(tmp_path / "clip.mp4", frames=30)
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Encoded pictures in memory: as a run would read them from a file, and nothing of what is broken."""
+"""Encoded pictures in memory: decoded as from a file of a run; damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURNED = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
 }
-"""What makes a picture upright again that EXIF says to turn."""
+"""The Pillow operations that make a picture of each EXIF orientation upright."""
 
 
 def animation(format: str, **how: object) -> bytes:
@@ -61,7 +61,7 @@ def decode(data: bytes) -> Picture:
 
 
 def colours(picture: Picture) -> tuple[list[int], list[int]]:
-    """Y, U, V of the left and of the right half, upright, in full range."""
+    """Y, U, V of the left and right half of the upright picture, full range."""
     y, u, v = picture.upright()
     h, w = y.shape
     left = [int(y[h // 2, w // 4]), int(u[h // 4, w // 8]), int(v[h // 4, w // 8])]
@@ -110,7 +110,7 @@ def test_a_photo_is_what_it_is_as_a_file(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_cut_off_is_refused(kind: str) -> None:
-    """Wherever it is cut; but for an animation's later pictures, and for a trailer without anything in it."""
+    """At every length, except within an animation's later pictures or an empty trailer."""
     data = KINDS[kind]()
     taken = []
     for length in range(len(data)):
@@ -123,7 +123,7 @@ def test_what_is_cut_off_is_refused(kind: str) -> None:
     if "animated" not in kind:
         assert set(taken) <= whole.get(kind, set())
     elif kind == "webp animated":
-        assert taken == []  # its length says what is missing
+        assert taken == []  # its length shows that a part is missing
     else:
         assert len(taken) < len(data) // 2
 

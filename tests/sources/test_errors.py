@@ -1,4 +1,4 @@
-"""What cannot be opened: one line that names what was given, without its password, and whether a retry could help."""
+"""Errors of sources that cannot be opened: one line with the given address, without its password; permanent or not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "geh3im"
 
 
 def _refused(source: Source) -> SourceError:
-    """The error of a source that cannot be opened; nothing is left of the try."""
+    """The error of a source that cannot be opened; the attempt leaves no open resources."""
     before = descriptors()
     with pytest.raises(SourceError) as caught:
         everything(source)
@@ -94,7 +94,7 @@ class TestFiles:
         assert caught.value.permanent
 
     def test_without_the_right_to_read(self, clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The tests may run as root, who may read anything: the refusal itself is made up."""
+        """The tests may run as root, with the right to read every file: the refusal is simulated."""
         import av
 
         def refuse(*_: object, **__: object) -> None:
@@ -268,7 +268,7 @@ class TestOthers:
 
     @pytest.mark.parametrize("behind", [b"", b"\0" * 100, b"a film of a phone"])
     def test_a_picture_that_was_cut_off_is_shown_and_told(self, behind: bytes, tmp_path: Path) -> None:
-        """FFmpeg fills the rest with grey, without a word. What stands behind the end is no cut."""
+        """FFmpeg fills the rest with grey without an error. Data behind the end marker are not a truncation."""
         whole = (FOLDER / "photos/home.jpg").read_bytes()
         good, cut = tmp_path / "good.jpg", tmp_path / "cut.jpg"
         good.write_bytes(whole + behind)

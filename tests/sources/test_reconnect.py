@@ -1,4 +1,4 @@
-"""Retry: pauses, sessions and what is told, on a stop that is a clock; and a real camera that dies and comes back."""
+"""Retry: pauses, sessions and reports, with a stop that acts as the clock; and a real camera that fails and returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ABSENT = SourceError("404", permanent=True)
 
 
 class Clock(threading.Event):
-    """A stop whose waits move the time, and which is set after so many of them."""
+    """A stop that advances the time when it is waited for, and is set after a number of waits."""
 
     def __init__(self, waits: int = 100) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Clock(threading.Event):
 
 
 class Script:
-    """Sessions one after the other: so many pictures each, then the error, or a plain end."""
+    """Sessions one after another: each gives a number of pictures, then raises the error, or ends."""
 
     live = True
 
@@ -147,7 +147,7 @@ def test_after_a_success_it_is_retried_for_ever_and_a_refused_password_once_a_mi
 
 
 class Held:
-    """What a session holds."""
+    """A resource of a session."""
 
     def __init__(self) -> None:
         self.error: SourceError | None = None
@@ -158,7 +158,7 @@ ALIVE: weakref.WeakSet[Held] = weakref.WeakSet()
 
 
 class Keeping:
-    """A source that keeps the error with which it breaks off, as clients do."""
+    """A source that stores the error that ended it, as clients do."""
 
     live = True
 
@@ -173,7 +173,7 @@ class Keeping:
 
 
 def test_what_a_session_held_is_gone_when_the_next_one_opens() -> None:
-    """Without the garbage collector, which comes by after a dozen of them."""
+    """Without the garbage collector, which would run after a dozen of them."""
     gc.disable()
     try:
         captures = Reconnect(Keeping).frames(Clock(), Ears())
@@ -229,7 +229,7 @@ def _retried(server: RtspServer, reader: str) -> Reconnect:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServer, reader: str) -> None:
-    before = descriptors() - 2  # the pipes to a server that runs, which it does not at the end
+    before = descriptors() - 2  # the pipes to a server that no longer runs at the end
     with Player(_retried(server, reader)) as player:
         player.until(3)
         server.kill()

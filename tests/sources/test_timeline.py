@@ -1,4 +1,4 @@
-"""Times as a person expects them, out of whatever a container says."""
+"""Rising times from 0, from all kinds of times in a container."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestTimeline:
         assert _times(stamps) == _steps(100)
 
     def test_pictures_that_come_too_late_do_not_let_the_clock_run_ahead(self) -> None:
-        """A key picture is missing: those of the next group, which are damaged, come before the last of the group."""
+        """A key picture is missing: the damaged pictures of the next group come before the last one of their group."""
         timeline = Timeline(StreamInfo(Fraction(1, 25), Fraction(25)), leaps=False)
         order = [0, 1, 4, 5, 2, 3, 6, 7, 8]
         found = [timeline.seconds(k, late=k in (2, 3, 4, 5)) for k in order]
@@ -85,7 +85,7 @@ class TestTimeline:
         assert _times(stamps, leaps=False) == pytest.approx([0, 0.04, 0.08])
 
     def test_times_of_presentation_that_are_wrong_give_way_to_those_of_decoding(self) -> None:
-        """FFmpeg makes the first ones up where a container has only the second ones, and swaps pictures (Matroska's VfW)."""
+        """FFmpeg makes presentation times up if a container has only decoding times, and swaps pictures (Matroska's VfW)."""
         timeline = Timeline(StreamInfo(Fraction(1, 25), Fraction(25)), leaps=True)
         stamps = [(2, 2), (4, 3), (3, 4), (6, 5), (5, 6), (8, 7), (7, 8), (10, 9)]
         found = [timeline.seconds(pts, dts) for pts, dts in stamps]
@@ -110,7 +110,7 @@ class TestTimeline:
 
 
 class TestFiles:
-    """More of them, with what becomes of the annotated video: tests/cases/test_times.py."""
+    """More cases, and the times of the annotated video: tests/cases/test_times.py."""
 
     def _play(self, path: Path, count: int) -> list[float]:
         captures = everything(FileSource(path))
