@@ -268,6 +268,11 @@ def test_asyncio_is_for_services() -> None:
     assert [path_id(p) for p in files for m in imports(tree(p)) if package(m) == "asyncio"] == []
 
 
+def test_http_knows_no_service() -> None:
+    files = sorted((ROOT / "app/http").rglob("*.py"))
+    assert [path_id(p) for p in files for m in imports(tree(p)) if m.startswith("app.serve")] == []
+
+
 def test_every_part_stands_in_the_house() -> None:
     """A new folder finds its place in one of these, or this list is changed on purpose."""
     assert {p.name for p in (ROOT / "pipelines").iterdir() if p.is_dir() and p.name != "__pycache__"} == {

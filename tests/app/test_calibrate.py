@@ -1,4 +1,4 @@
-"""`watchline calibrate` and `--precision int8`: what is kept, what is refused, what is said, and how it is broken off."""
+"""`watchline calibrate` and `--precision int8`: kept models, refusals, messages, and interruptions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def colours(place: Path) -> Path:
 
 
 def sensitive(path: Path) -> Path:
-    """A model that 8 bits ruin: what tells its classes apart is the little that is left of large numbers."""
+    """A model that fails in 8 bits: its classes differ by small remainders of large numbers."""
     large = np.array([[1000, 0, 1000]] * 3, np.float32) + np.diag([1, 0, -1]).astype(np.float32)
     return depthwise(path, last=np.concatenate([large, -large]))
 
@@ -100,7 +100,7 @@ def test_what_calibrates_is_not_compared_and_no_picture_counts_twice() -> None:
     assert split([rows[:1]]).calibrating.shape[0] == 0
 
 
-# What is said without calibrating anything.
+# Messages before any calibration.
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_where_fp32_is_sure_of_no_frame_all_are_judged(place: Path, cache: Path)
 
 
 def second_start(*args: str) -> Done:
-    """The command in a process of its own, which says at its end what heavy modules it has imported."""
+    """The command in a process of its own. At its end it prints the heavy modules that it has imported."""
     code = """
 import sys
 from app.cli import main
@@ -252,7 +252,7 @@ sys.exit(code)
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("first_use")
 def test_the_default_model_and_its_second_start_without_torch(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing phones home while it calibrates, the child process included; and what it made has fp32's labels."""
+    """The command and its child process open no connection during a calibration; the new model has the labels of fp32."""
     shutil.copytree(os.environ["WATCHLINE_CACHE"], place / "cache")
     monkeypatch.setenv("WATCHLINE_CACHE", str(place / "cache"))
     command = ["run", str(CLIP), "--precision", "int8", "--no-show"]

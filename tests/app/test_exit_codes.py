@@ -1,4 +1,4 @@
-"""How a run ends: what bad input gets, what a dead source costs, what signals do, and that nothing is left behind."""
+"""The end of a run: after bad input, with a dead source, by signals; and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestBadInput:
-    """Exit 2, one line that says what was given and what to do, no traceback, no output."""
+    """Exit 2, one line with the given value and a remedy, no traceback, no output."""
 
     def refused(self, place: Path, *args: str) -> str:
         before = all_files(place)
@@ -186,7 +186,7 @@ def noise(number: int) -> Planes:
 
 class TestNothingGood:
     def test_a_stream_of_which_every_frame_is_corrupt(self, place: Path) -> None:
-        """What stood in the output's place before is not named as its result."""
+        """A file that was there before the run is not named as its result."""
         numbered(place / "out.mp4", frames=3)
         before = (place / "out.mp4").read_bytes()
         numbered(place / "num.mkv", frames=20, size=(320, 240), gop=250)
@@ -311,7 +311,7 @@ FLAGS = ("-o", "--jsonl", "--report", "--config", "--labels", "--model", "--came
 
 
 class TestPasswords:
-    """A password in an address is shown nowhere, whatever happens and however much is said."""
+    """No output shows the password of an address, in any case of failure and with all messages."""
 
     SOURCES = (
         f"rtsp://user:{SECRET}@127.0.0.1:1/cam",
@@ -384,7 +384,7 @@ class TestPasswords:
 
 @contextmanager
 def _hanging(clip: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run whose working thread is in a read that never ends."""
+    """A run with a working thread in a read that never ends."""
     pipe = clip.parent / "labels.txt"
     os.mkfifo(pipe)
     with running("run", "num.mp4", *PROBE, "--labels", "labels.txt", "-o", "out.mp4", cwd=clip.parent) as process:
@@ -402,7 +402,7 @@ def _hanging(clip: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _say_until(process: subprocess.Popen[str], word: str | None) -> str:
-    """What was said on standard error up to a word, or to the end."""
+    """The text on standard error up to a word, or to the end."""
     assert process.stderr is not None
     said = ""
     for line in process.stderr:
@@ -575,7 +575,7 @@ class TestNothingIsLeft:
     def test_after(self, place: Path, args: list[str]) -> None:
         numbered(place / "num.mp4", frames=20, sound=True)
         (place / "text.mp4").write_text("hello")
-        watchline("run", *args, *PROBE)  # what libraries open once and keep
+        watchline("run", *args, *PROBE)  # libraries open some files once and keep them
         before = self.held()
         for _ in range(3):
             watchline("run", *args, *PROBE)

@@ -28,7 +28,7 @@ def _can_watch() -> None:
 
 
 def watched(*args: str, cwd: Path) -> Traffic:
-    """What a command said to the kernel and to us."""
+    """The system calls of a command, and its output."""
     seen = traffic([str(WATCHLINE), *args], cwd=cwd, env=environ())
     assert seen.code == 0, seen.err
     return seen

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or read by nobody: the run goes on, or says in one line what it could not write."""
+"""Standard streams that are closed, full or without a reader: the run goes on, or names in one line the lost output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL, CLOSED, UNREAD = ">/dev/full", ">&-", "| true"
 
 
 def shell(line: str, place: Path) -> tuple[int, str]:
-    """The exit code of the first command of a shell line, and what it said; $W is the command."""
+    """The exit code of the first command of a shell line, and its output; $W is the command."""
     script = f'{line}; exit "${{PIPESTATUS[0]}}"'
     env = environ(W=str(WATCHLINE), PYTHONUNBUFFERED="")
     done = subprocess.run(["bash", "-c", script], cwd=place, env=env, capture_output=True, text=True, timeout=60)

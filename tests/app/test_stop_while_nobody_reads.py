@@ -1,4 +1,4 @@
-"""A stop ends the run within 3 s, whatever becomes of the reader of its JSON lines, with the window and without."""
+"""A stop ends the run within 3 s, also if no process reads its JSON lines, with the window and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At a terminal: what goes there, what must not, and that the outputs are finished when it is closed."""
+"""A run at a terminal: its output there, and the outputs it finishes when the terminal is closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN = "import fcntl, os, sys, termios; fcntl.ioctl(2, termios.TIOCSCTTY, 0); os.
 
 
 class Terminal:
-    """A command whose standard error is a terminal of its own; standard output is a file."""
+    """A command with a terminal of its own as standard error, and a file as standard output."""
 
     def __init__(self, *args: str, out: Path) -> None:
         self._ours, theirs = os.openpty()

@@ -57,7 +57,7 @@ def until_lines(process: subprocess.Popen[str], count: int) -> None:
         assert process.stdout.readline()
 
 
-# What comes out.
+# Results.
 
 
 def test_a_file_is_whole_and_in_order(place: Path) -> None:
@@ -101,7 +101,7 @@ def test_labels_are_those_of_a_run_without_workers(demo: Demo, place: Path) -> N
     assert [k["labels"][0]["p"] for k in done.lines] == pytest.approx([k["labels"][0]["p"] for k in expected], abs=0.02)
 
 
-# Whoever dies.
+# Processes that die.
 
 
 def test_c33_a_worker_killed_costs_no_frame_of_a_file(place: Path) -> None:
@@ -216,7 +216,7 @@ def test_c48_shares_are_never_less_than_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert [share(n) for n in (1, 2, 3, 5, 8)] == [5, 2, 1, 1, 1]
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.mark.parametrize(
