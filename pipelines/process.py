@@ -1,4 +1,4 @@
-"""A child process that ends with its parent."""
+"""Processes: a child that ends with its parent, and resident memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import os
 import signal
 import sys
 
+import psutil
+
 PR_SET_PDEATHSIG = 1
+
+
+def resident_mb(pid: int | None = None) -> float:
+    """Resident memory of a process, in MiB; 0.0 if the process has ended. pid: None for this process."""
+    try:
+        return float(psutil.Process(pid).memory_info().rss / 2**20)
+    except (psutil.Error, OSError):
+        return 0.0
 
 
 def end_with_parent(parent: int) -> bool:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pipelines.cores import cores, cpu_name
 
 PACKAGES = ("watchline", "av", "numpy", "opencv-python", "openvino", "torch", "torchvision", "timm")
@@ -45,11 +43,6 @@ def gpu_name() -> str | None:
     return None
 
 
-def resident_mb() -> float:
-    """Resident memory of this process, in MiB."""
-    return float(psutil.Process().memory_info().rss / 2**20)
-
-
 @dataclass(frozen=True, slots=True)
 class Used:
     """CPU seconds per second, on the cores that this process may use. here: of this process; elsewhere: of all others."""
@@ -73,10 +66,16 @@ class Usage:
 
 
 def _busy_s() -> float:
-    """CPU seconds of all processes on the cores of this one, since the machine started; 0 if the kernel does not give them."""
+    """CPU seconds of all processes on the cores of this one, since the machine started; 0 if the kernel does not give them.
+
+    Not by psutil: it lists the cores without their numbers, so that the numbers do not fit if some cores are offline.
+    """
     try:
-        cores = psutil.cpu_times(percpu=True)
-        times = [cores[k] for k in os.sched_getaffinity(0) if k < len(cores)]
-        return float(sum(t.user + t.nice + t.system + t.irq + t.softirq + t.steal for t in times))
-    except (OSError, AttributeError, ValueError):
+        lines = Path("/proc/stat").read_text().splitlines()
+        own = {f"cpu{k}" for k in os.sched_getaffinity(0)}
+        fields = [line.split() for line in lines if line.split(" ", 1)[0] in own]
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        ticks = sum(int(f[k]) for f in fields for k in (1, 2, 3, 6, 7, 8))
+    except (OSError, AttributeError, IndexError, ValueError):
         return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")

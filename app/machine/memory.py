@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
-import pynvml
 
-from app.machine.machine import resident_mb
 from pipelines.cores import granted
 from pipelines.predict.models.builder import Model
+from pipelines.process import resident_mb
 
 
 def memory_limit_mb() -> float:
@@ -37,6 +36,8 @@ def gpu_memory_share(device: str, environ: Mapping[str, str] = os.environ) -> fl
     index = visible[int(number or 0)] if visible and int(number or 0) < len(visible) else (number or "0")
     if kind != "cuda" or not index.isdigit():
         return None
+    import pynvml  # at its first use: only a service on a GPU needs it
+
     try:
         pynvml.nvmlInit()
         memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(int(index)))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app import build
 from app.config import Settings
-from app.machine.machine import machine, resident_mb
+from app.machine.machine import machine
 from app.machine.memory import memory_mb
 from app.streams import StreamPlan
 from app.terminal.exit_codes import DONE, FAILED, WRONG
@@ -26,6 +26,7 @@ from pipelines.monitor import LatencyMonitor, SessionReport, StreamReport
 from pipelines.monitor.reports import EngineReport, RunReport
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
+from pipelines.process import resident_mb
 from pipelines.redact import redact
 from pipelines.session import Session, SessionOptions, StreamEnd
 from pipelines.sinks.window import Window

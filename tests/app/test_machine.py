@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import psutil
 import pynvml
 import pytest
 
-from app.machine.machine import Usage, resident_mb
+from app.machine.machine import Usage
 from app.machine.memory import gpu_memory_share, memory_limit_mb
+from pipelines.process import resident_mb
 
 
 def test_memory_is_in_mib() -> None:
     assert 1 < resident_mb() < memory_limit_mb() <= psutil.virtual_memory().total / 2**20
+
+
+def test_resident_memory_of_another_process() -> None:
+    assert resident_mb(os.getpid()) == pytest.approx(resident_mb(), abs=5)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert resident_mb(child.pid) > 0
+        child.communicate(b"\n")
+    assert resident_mb(child.pid) == 0.0
 
 
 def test_own_use_of_the_cores_is_not_that_of_others() -> None:

@@ -20,13 +20,13 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import numpy.typing as npt
-import psutil
 
 from pipelines.errors import EngineError, EngineLost
 from pipelines.predict.engines.engine import Engine, HostEngine, Slot
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.workers import shared_slots
 from pipelines.predict.workers.child import Done, Failed, Opened
+from pipelines.process import resident_mb
 from pipelines.tasks.task import Rows
 
 BOOT = "import sys; sys.path[:] = {path!r}; from pipelines.predict.workers.child import main; main({pipe}, {memory}, {parent})"
@@ -121,7 +121,7 @@ class WorkerEngine(HostEngine):
     def memory_mb(self) -> float | None:
         """Memory of the worker's device, or of its process if the device is the CPU. After `close`: the last value."""
         if self.device == "cpu" and self.pid is not None:
-            self._memory_mb = _resident_mb(self.pid) or self._memory_mb
+            self._memory_mb = resident_mb(self.pid) or self._memory_mb
         return self._memory_mb
 
     def close(self) -> None:
@@ -218,11 +218,3 @@ def _error(failed: Failed) -> BaseException:
     except Exception:
         error = None
     return error if isinstance(error, BaseException) else EngineError(failed.text)
-
-
-def _resident_mb(pid: int) -> float | None:
-    """Resident memory of a process, in MiB; None if it has ended."""
-    try:
-        return float(psutil.Process(pid).memory_info().rss / 2**20) or None
-    except psutil.Error:
-        return None
