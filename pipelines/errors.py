@@ -32,7 +32,7 @@ class SourceError(WatchlineError):
         self.permanent = permanent
         self.denied = denied
 
-    def bare(self) -> SourceError:
+    def without_traceback(self) -> SourceError:
         """This error without its traceback, context and cause.
 
         Call it before an error is stored: its traceback refers to every stack frame and so to the session's decoder and

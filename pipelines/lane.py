@@ -192,7 +192,7 @@ class Lane:
                     self.complete = not self._stop.is_set() and not self.ledger.faults
         except SourceError as error:
             if not self._stop.is_set():
-                self.error = error.bare()
+                self.error = error.without_traceback()
                 self.ledger.fault(str(error))
         except Closed:
             pass  # the lane has ended with an error of its own, which is the one to report

@@ -13,10 +13,10 @@ from typing import Any
 HIDDEN = "***"
 MAX_PORT = 65535
 
-_TELLING = "pas|pwd|pw|psw|psk|token|secret|auth|key|sig|user|usr|account|login|cred|sess(?:ion)?_?id"
+_SECRET_NAMES = "pas|pwd|pw|psw|psk|token|secret|auth|key|sig|user|usr|account|login|cred|sess(?:ion)?_?id"
 """Substrings of the names of parameters that hold secrets (a regular expression)."""
-_KEY = re.compile(rf".*(?:{_TELLING}).*|[up]", re.IGNORECASE | re.DOTALL)
-_FIELD = re.compile(rf"([?&](?:[^=&?\s]*(?:{_TELLING})[^=&\s]*|[up])=)[^&\s'\"#]*[^&\s'\"#:,;.)]", re.IGNORECASE)
+_KEY = re.compile(rf".*(?:{_SECRET_NAMES}).*|[up]", re.IGNORECASE | re.DOTALL)
+_FIELD = re.compile(rf"([?&](?:[^=&?\s]*(?:{_SECRET_NAMES})[^=&\s]*|[up])=)[^&\s'\"#]*[^&\s'\"#:,;.)]", re.IGNORECASE)
 _SIZE = re.compile(r"synthetic:[^@\s]*@")
 """The beginning of a synthetic source, which looks like a user with a password but is no secret."""
 _SCHEME = re.compile(r"""[\s"'(<-]*[A-Za-z][A-Za-z0-9+.-]*(?:\s*:\s*/+|//+|:\\+)\s*""")
@@ -35,7 +35,7 @@ _TAIL = ":,;.)>"
 """Characters after an address that belong to the sentence around it."""
 _PLACE = re.compile(r"(?:\[[0-9a-f:.]+(?:%[\w.~-]*)?\]|[^:\[\]=&;,]*)(?::(\d{1,5}|PORT)?)?", re.IGNORECASE)
 _EQUALS = re.compile("=|%3d", re.IGNORECASE)
-_NEXT = rf"(?=(?:(?:[^\W_]|-)+|(?:{_TELLING})\w*)(?:=|%3d)[^=&])"
+_NEXT = rf"(?=(?:(?:[^\W_]|-)+|(?:{_SECRET_NAMES})\w*)(?:=|%3d)[^=&])"
 _UNDER = re.compile(f"_{_NEXT}", re.IGNORECASE)
 _IN_PATH = re.compile(rf"(&|%26|[;,]{_NEXT}|/(?![^/=&]+&))", re.IGNORECASE)
 _IN_QUERY = re.compile(rf"(&|%26|;{_NEXT})", re.IGNORECASE)

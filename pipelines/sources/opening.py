@@ -38,7 +38,7 @@ PERMANENT: dict[type[Exception], str] = {
     av.error.ProtocolNotFoundError: "the protocol is unknown or not allowed here",
     av.error.DemuxerNotFoundError: "the format is unknown",
 }
-AWAY = f"; it may lead to other addresses by {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}, never to files"
+REMOTE_HINT = f"; it may lead to other addresses by {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}, never to files"
 DENIED = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 
 
@@ -151,7 +151,9 @@ def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: b
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
         missing = "no picture" if name.lower().endswith(PICTURES) else "no video"
-        return SourceError(f"cannot read {name}: {missing} that can be decoded{AWAY if remote else ''}", permanent=not remote)
+        return SourceError(
+            f"cannot read {name}: {missing} that can be decoded{REMOTE_HINT if remote else ''}", permanent=not remote
+        )
     if isinstance(error, MemoryError):
         problem = f"it asks for more memory than any picture needs ({decoder_limits.BLOCK >> 20} MiB in one piece)"
         return SourceError(f"cannot read {name}: {problem}", permanent=True)

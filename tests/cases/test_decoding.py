@@ -23,7 +23,7 @@ from tests.clips import level, numbered, write
 from tests.command import PROBE, watchline
 from tests.servers import Play, RtspServer
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import Ears, Player, camera, everything
+from tests.sources.play import Player, RecordingWatch, camera, everything
 from tests.sources.rtsp.test_native import clean, which
 from tests.system import need
 
@@ -200,11 +200,11 @@ def test_c08_nothing_of_a_whole_file_counts_as_corrupt(name: str, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     for step in WHOLE[name]:
         ffmpeg(*step, *([] if step is not WHOLE[name][-1] else [name]))
-    ears = Ears()
-    captures = everything(FileSource(tmp_path / name), ears)
+    reports = RecordingWatch()
+    captures = everything(FileSource(tmp_path / name), reports)
     assert len(captures) >= 15
     assert [k for k, c in enumerate(captures) if c.corrupt] == []
-    assert ears.decode_errors == []
+    assert reports.decode_errors == []
 
 
 # C44 (d). Files fill their batches.

@@ -28,7 +28,7 @@ from tests.cases.whole_run import Ran, run
 from tests.clips import level, lumas, numbered
 from tests.command import PROBE, WATCHLINE, environ, finished, read_lines, values, watchline
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import Ears, Player, Transmitter, everything, numbers
+from tests.sources.play import Player, RecordingWatch, Transmitter, everything, numbers
 from tests.system import need
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(60)]
@@ -210,9 +210,9 @@ def test_c37_a_pause_in_a_transport_stream_is_no_damage(sound: bool, tmp_path: P
     times = [k / 25 + (0.6 if k >= 20 else 0) + (3 if k >= 40 else 0) for k in range(60)]
     made = numbered(tmp_path / "pause.mp4", frames=60, times=[round(t, 3) for t in times], sound=sound)
     ffmpeg("-i", made, "-c", "copy", tmp_path / "pause.ts")
-    ears = Ears()
-    assert len(everything(FileSource(tmp_path / "pause.ts"), ears)) == 60
-    assert ears.faults == []
+    reports = RecordingWatch()
+    assert len(everything(FileSource(tmp_path / "pause.ts"), reports)) == 60
+    assert reports.faults == []
 
 
 def _differs(one: Capture, other: Capture) -> bool:
@@ -221,9 +221,9 @@ def _differs(one: Capture, other: Capture) -> bool:
 
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_c37_a_whole_file_is_not_called_truncated(kind: str, base: Path, tmp_path: Path) -> None:
-    ears = Ears()
-    assert len(everything(FileSource(_whole(kind, base, tmp_path)), ears)) == 100
-    assert ears.faults == []
+    reports = RecordingWatch()
+    assert len(everything(FileSource(_whole(kind, base, tmp_path)), reports)) == 100
+    assert reports.faults == []
 
 
 @pytest.mark.parametrize("kind", ["mp4", "frag.mp4", "mkv", "live.mkv", "avi", "ts", "flv", "ogv"])
@@ -297,25 +297,25 @@ def test_c37_frames_inside_the_decoder_come_out_where_a_file_breaks_off(tmp_path
     with Player(FileSource(clip, threads=4)) as player:
         player.until_ended()
     assert "is damaged: the rest of it cannot be read" in str(player.error)
-    assert player.ears.decode_errors == []
+    assert player.reports.decode_errors == []
     assert numbers(player.captures) == list(range(60))
 
 
 # Hostile input: a file that changes while it is read.
 
 
-def _grown(kind: str, base: Path, folder: Path, more: Callable[[Path, bytes], None]) -> tuple[list[Capture], Ears]:
+def _grown(kind: str, base: Path, folder: Path, more: Callable[[Path, bytes], None]) -> tuple[list[Capture], RecordingWatch]:
     """Read half a file; `more` changes it after the first picture."""
     whole = _whole(kind, base, folder)
     data = whole.read_bytes()
     clip = folder / f"grows.{kind}"
     clip.write_bytes(data[: len(data) // 2])
-    ears, captures = Ears(), []
-    for capture in FileSource(clip).frames(threading.Event(), ears):
+    reports, captures = RecordingWatch(), []
+    for capture in FileSource(clip).frames(threading.Event(), reports):
         if not captures:
             more(clip, data[len(data) // 2 :])
         captures.append(capture)
-    return captures, ears
+    return captures, reports
 
 
 @pytest.mark.parametrize("kind", ["mp4", "frag.mp4", "live.mkv", "ts", "flv", "avi"])
@@ -324,9 +324,9 @@ def test_hostile_a_file_that_grows_ends_where_it_ended_when_it_was_opened(kind: 
         with path.open("ab") as file:
             file.write(rest * 3)
 
-    captures, ears = _grown(kind, base, tmp_path, append)
+    captures, reports = _grown(kind, base, tmp_path, append)
     assert 20 < len(captures) < 75
-    (fault,) = ears.faults
+    (fault,) = reports.faults
     assert "was still being written" in fault
 
 
@@ -335,31 +335,31 @@ def test_hostile_a_writer_that_is_faster_than_we_are_does_not_keep_us_for_ever(b
     whole = _whole("ts", base, tmp_path)
     clip = tmp_path / "grows.ts"
     clip.write_bytes(whole.read_bytes())
-    ears, count = Ears(), 0
+    reports, count = RecordingWatch(), 0
     with clip.open("ab") as file:
-        for _ in FileSource(clip).frames(threading.Event(), ears):
+        for _ in FileSource(clip).frames(threading.Event(), reports):
             count += 1
             file.write(whole.read_bytes())
             file.flush()
             assert count <= 110
     assert 95 <= count <= 105
-    assert "was still being written" in ears.faults[0]
+    assert "was still being written" in reports.faults[0]
 
 
 def test_hostile_a_file_that_is_emptied(base: Path, tmp_path: Path) -> None:
-    captures, ears = _grown("ts", base, tmp_path, lambda path, _: os.truncate(path, 1000))
+    captures, reports = _grown("ts", base, tmp_path, lambda path, _: os.truncate(path, 1000))
     assert captures
-    assert "became shorter" in ears.faults[0]
+    assert "became shorter" in reports.faults[0]
 
 
 def test_hostile_a_file_that_is_taken_away_is_read_to_its_end(base: Path, tmp_path: Path) -> None:
-    ears, captures = Ears(), []
+    reports, captures = RecordingWatch(), []
     clip = _whole("ts", base, tmp_path)
-    for capture in FileSource(clip).frames(threading.Event(), ears):
+    for capture in FileSource(clip).frames(threading.Event(), reports):
         clip.unlink(missing_ok=True)
         captures.append(capture)
     assert len(captures) == 100
-    assert ears.faults == []
+    assert reports.faults == []
 
 
 def test_hostile_a_run_over_a_file_that_grows(base: Path, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class TestOpening:
 
     def test_the_pause_before_the_next_try(self) -> None:
         with Player(Reconnect(lambda: camera("rtsp://127.0.0.1:1/cam"), chance=lambda: 0.0)) as player:
-            player.ears.until_interrupted(2)
+            player.reports.until_interrupted(2)
             assert player.stop() < SOON_S
         assert player.error is None
 

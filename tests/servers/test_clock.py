@@ -31,7 +31,7 @@ def check(player: Player, sent: list[Pushed]) -> None:
     whole = [p.stamp for p in sent if damaged.isdisjoint(range(p.index - p.index % KEY_EVERY, p.index + 1))]
     assert stamps[: len(whole)] == whole[: len(stamps)]
     assert sent[LAST].stamp in stamps
-    assert player.ears.counts.lost == sum(len(p.dropped) for p in sent)
+    assert player.reports.counts.lost == sum(len(p.dropped) for p in sent)
 
 
 @pytest.mark.timeout(60)

@@ -41,7 +41,7 @@ def camera(url: str, reader: str = "native tcp", limits: Timeouts | None = None)
     return RtspSource(url, RtspOptions(client, transport, limits or Timeouts()))
 
 
-class Ears:
+class RecordingWatch:
     """A `Watch` that records all reports."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Player:
 
     def __init__(self, source: Source, *, stopped: bool = False) -> None:
         self.source = source
-        self.ears = Ears()
+        self.reports = RecordingWatch()
         self.captures: list[Capture] = []
         self.error: BaseException | None = None
         self._stop = threading.Event()
@@ -114,7 +114,7 @@ class Player:
 
     def _play(self) -> None:
         try:
-            for capture in self.source.frames(self._stop, self.ears):
+            for capture in self.source.frames(self._stop, self.reports):
                 with self._changed:
                     self.captures.append(capture)
                     self._changed.notify_all()
@@ -161,14 +161,14 @@ class Player:
             assert self._changed.wait_for(wanted, limit_s), f"nothing for {limit_s:g} s; {len(self.captures)} captures"
 
 
-def everything(source: Source, ears: Ears | None = None) -> list[Capture]:
+def everything(source: Source, reports: RecordingWatch | None = None) -> list[Capture]:
     """All captures of a source that ends."""
-    return list(source.frames(threading.Event(), ears or Ears()))
+    return list(source.frames(threading.Event(), reports or RecordingWatch()))
 
 
 def first(source: Source, count: int) -> list[Capture]:
     """The first captures; the source is closed then."""
-    captures = source.frames(threading.Event(), Ears())
+    captures = source.frames(threading.Event(), RecordingWatch())
     try:
         return list(islice(captures, count))
     finally:

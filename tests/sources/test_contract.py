@@ -25,7 +25,7 @@ from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
 from tests.servers import RtspServer
 from tests.servers.peers import HttpFiles
-from tests.sources.play import READERS, SOON_S, Ears, Player, Transmitter, camera, descriptors, first, numbers
+from tests.sources.play import READERS, SOON_S, Player, RecordingWatch, Transmitter, camera, descriptors, first, numbers
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -93,7 +93,7 @@ class Played:
 def _played(case: Case) -> Played:
     source = case.make()
     assert source.live is case.live
-    frames = source.frames(threading.Event(), Ears())
+    frames = source.frames(threading.Event(), RecordingWatch())
     captures, seen = [], []
     for capture in islice(frames, case.count):
         captures.append(capture)
@@ -193,7 +193,7 @@ def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
     with ExitStack() as stack:
         source = LOCAL[name](clips, stack).make()
         stop = threading.Event()
-        frames = source.frames(stop, Ears())
+        frames = source.frames(stop, RecordingWatch())
         if how != "closed before it began":
             assert next(frames).picture.y.shape == (64, 64)
         if how == "stopped":
@@ -210,7 +210,7 @@ def test_no_descriptor_is_left(name: str, how: str, clips: Path) -> None:
 def test_a_camera_is_let_go_in_the_thread_that_had_it(server: RtspServer, reader: str) -> None:
     before = descriptors()
     source = camera(server.url("cam"), reader)
-    frames = source.frames(threading.Event(), Ears())
+    frames = source.frames(threading.Event(), RecordingWatch())
     next(frames)
     assert descriptors() > before
     frames.close()

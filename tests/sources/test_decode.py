@@ -25,7 +25,7 @@ from pipelines.sources.files.file import FileSource
 from pipelines.sources.media_time import Timeline
 from tests.clips import level, numbered
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import Ears, everything, numbers
+from tests.sources.play import RecordingWatch, everything, numbers
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,9 @@ def _times_of(captures: Iterable[Capture]) -> list[int]:
 def test_no_damaged_picture_is_trusted_and_the_next_group_is(
     how: Callable[[int], Damage], at: int, threads: int, scene: Path, clean: list[Capture], tmp_path: Path
 ) -> None:
-    ears = Ears()
-    captures = everything(FileSource(_damaged(scene, tmp_path / "bad.mkv", how(at)), threads=threads), ears)
-    assert ears.decode_errors or any(c.corrupt for c in captures)
+    reports = RecordingWatch()
+    captures = everything(FileSource(_damaged(scene, tmp_path / "bad.mkv", how(at)), threads=threads), reports)
+    assert reports.decode_errors or any(c.corrupt for c in captures)
     smeared = [c for c in captures if not c.corrupt and _wrong(c, clean)]
     assert smeared == [], f"trusted: {_times_of(smeared)}"
     trusted = set(_times_of(c for c in captures if not c.corrupt))
@@ -294,9 +294,9 @@ def test_noise_in_a_file(tmp_path: Path) -> None:
     noisy = tmp_path / "noisy.mp4"
     good = numbered(tmp_path / "good.mp4", frames=100, gop=10)
     ffmpeg("-i", good, "-c", "copy", "-bsf:v", "noise=amount='10*eq(mod(n,23),7)'", noisy)
-    ears = Ears()
-    captures = everything(FileSource(noisy), ears)
-    assert any(c.corrupt for c in captures) or ears.decode_errors
+    reports = RecordingWatch()
+    captures = everything(FileSource(noisy), reports)
+    assert any(c.corrupt for c in captures) or reports.decode_errors
     for c in captures:
         wrong = abs(float(c.picture.y.mean()) - level(round(25 * (c.pts_s or 0)))) > 1
         assert c.corrupt or not wrong
@@ -307,26 +307,26 @@ def test_half_of_a_file_with_its_index_first(scene: Path, clean: list[Capture], 
     fast, cut = tmp_path / "fast.mp4", tmp_path / "cut.mp4"
     ffmpeg("-i", scene, "-c", "copy", "-movflags", "+faststart", fast)
     cut.write_bytes(fast.read_bytes()[: fast.stat().st_size * 6 // 10])
-    ears = Ears()
-    captures = everything(FileSource(cut), ears)
+    reports = RecordingWatch()
+    captures = everything(FileSource(cut), reports)
     good = [c for c in captures if not c.corrupt]
     assert 20 < len(good) < 40
     assert _times_of(good) == list(range(len(good)))
     assert _times_of(c for c in good if _wrong(c, clean)) == []
-    assert len(ears.decode_errors) == 1
+    assert len(reports.decode_errors) == 1
 
 
 # The decoder's loop.
 
 
 def _decode(path: Path, **how: Any) -> Iterator[Capture]:
-    ears = how.pop("watch", None) or Ears()
+    reports = how.pop("watch", None) or RecordingWatch()
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         info = stream_info(stream)
         packets = how.pop("packets", lambda c, s: c.demux(s))(container, stream)
         yield from decoded(
-            packets, stream, stop=threading.Event(), watch=ears, info=info, timeline=Timeline(info, leaps=True), **how
+            packets, stream, stop=threading.Event(), watch=reports, info=info, timeline=Timeline(info, leaps=True), **how
         )
 
 
@@ -471,7 +471,7 @@ def test_pictures_are_gone_with_their_last_reference(tmp_path: Path) -> None:
     gc.disable()
     before = _pictures()
     try:
-        assert max(_pictures() for _ in FileSource(clip).frames(threading.Event(), Ears())) < before + 10
+        assert max(_pictures() for _ in FileSource(clip).frames(threading.Event(), RecordingWatch())) < before + 10
     finally:
         gc.enable()
 

@@ -21,7 +21,7 @@ from tests.clips import numbered
 from tests.servers import Play, RtspServer
 from tests.servers.peers import HttpFiles
 from tests.sources.conftest import ffmpeg
-from tests.sources.play import READERS, Ears, camera, descriptors, everything
+from tests.sources.play import READERS, RecordingWatch, camera, descriptors, everything
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -230,7 +230,7 @@ class TestRtsp:
             assert (absent.permanent, absent.denied) == (True, False)
             assert "404" in str(absent)
             assert "right" not in str(absent)
-            frames = camera(server.url("cam"), reader, QUICK).frames(threading.Event(), Ears())
+            frames = camera(server.url("cam"), reader, QUICK).frames(threading.Event(), RecordingWatch())
             next(frames)
             server.kill()
             with pytest.raises(SourceError) as caught:
@@ -259,12 +259,12 @@ class TestOthers:
         bad = tmp_path / "bad.png"
         if content is not None:
             bad.write_bytes(content)
-        ears = Ears()
+        reports = RecordingWatch()
         good = clips / "num/0.png"
-        assert len(everything(ImagesSource([good, bad, good]), ears)) == 2
-        assert len(ears.decode_errors) == len(ears.faults) == 1
-        assert str(bad) in ears.faults[0]
-        assert len(ears.faults[0].splitlines()) == 1
+        assert len(everything(ImagesSource([good, bad, good]), reports)) == 2
+        assert len(reports.decode_errors) == len(reports.faults) == 1
+        assert str(bad) in reports.faults[0]
+        assert len(reports.faults[0].splitlines()) == 1
 
     @pytest.mark.parametrize("behind", [b"", b"\0" * 100, b"a film of a phone"])
     def test_a_picture_that_was_cut_off_is_shown_and_told(self, behind: bytes, tmp_path: Path) -> None:
@@ -273,11 +273,11 @@ class TestOthers:
         good, cut = tmp_path / "good.jpg", tmp_path / "cut.jpg"
         good.write_bytes(whole + behind)
         cut.write_bytes(whole[:8000])
-        ears = Ears()
-        assert len(everything(ImagesSource([good]), ears)) == 1
-        assert ears.faults == []
-        assert len(everything(ImagesSource([cut]), ears)) == 1
-        assert ears.faults == [f"'{cut}' is truncated: its picture has no end; what is there was read"]
+        reports = RecordingWatch()
+        assert len(everything(ImagesSource([good]), reports)) == 1
+        assert reports.faults == []
+        assert len(everything(ImagesSource([cut]), reports)) == 1
+        assert reports.faults == [f"'{cut}' is truncated: its picture has no end; what is there was read"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pipelines.sources.wrappers.reconnect import Reconnect, RetryOptions
 from pipelines.watch import Watch
 from tests.clips import grey
 from tests.servers import Play, RtspServer
-from tests.sources.play import READERS, SOON_S, Ears, Player, camera, descriptors, numbers
+from tests.sources.play import READERS, SOON_S, Player, RecordingWatch, camera, descriptors, numbers
 from tests.system import need
 
 pytestmark = pytest.mark.timeout(60)
@@ -74,14 +74,14 @@ class Script:
             self.open -= 1
 
 
-def _run(*sessions: tuple[int, SourceError | None], chance: float = 0.0) -> tuple[Clock, Ears, list[Capture]]:
+def _run(*sessions: tuple[int, SourceError | None], chance: float = 0.0) -> tuple[Clock, RecordingWatch, list[Capture]]:
     """Play the script, with a stop in the pause after its last session."""
-    clock, ears = Clock(len(sessions)), Ears()
+    clock, reports = Clock(len(sessions)), RecordingWatch()
     script = Script(clock, *sessions)
     source = Reconnect(script, clock=lambda: clock.now_s, chance=lambda: chance)
-    captures = list(source.frames(clock, ears))
+    captures = list(source.frames(clock, reports))
     assert script.open == 0
-    return clock, ears, captures
+    return clock, reports, captures
 
 
 def test_pauses_double_from_half_a_second_to_five() -> None:
@@ -111,32 +111,32 @@ def test_sessions_count_what_gave_pictures() -> None:
 
 
 def test_the_plain_end_of_a_live_stream_is_an_outage() -> None:
-    clock, ears, _ = _run((2, None), (1, None))
-    assert len(ears.outages) == 2
+    clock, reports, _ = _run((2, None), (1, None))
+    assert len(reports.outages) == 2
     assert clock.pauses == [0.5, 0.5]
 
 
 def test_an_outage_begins_with_the_last_picture() -> None:
-    _, ears, _ = _run((2, GONE), (0, GONE), (1, GONE))
-    assert [since for since, _ in ears.outages] == pytest.approx([100.08, 100.08, 100.08 + 0.5 + 1 + 0.04])
-    assert [message for _, message in ears.outages] == ["gone"] * 3
-    assert ears.back == 1
+    _, reports, _ = _run((2, GONE), (0, GONE), (1, GONE))
+    assert [since for since, _ in reports.outages] == pytest.approx([100.08, 100.08, 100.08 + 0.5 + 1 + 0.04])
+    assert [message for _, message in reports.outages] == ["gone"] * 3
+    assert reports.back == 1
 
 
 def test_a_first_open_that_fails_is_an_outage_since_the_start() -> None:
-    _, ears, _ = _run((0, GONE), (1, GONE))
-    assert ears.outages[0] == (100.0, "gone")
-    assert ears.back == 1
+    _, reports, _ = _run((0, GONE), (1, GONE))
+    assert reports.outages[0] == (100.0, "gone")
+    assert reports.back == 1
 
 
 @pytest.mark.parametrize("error", [DENIED, ABSENT])
 def test_what_no_retry_can_mend_ends_a_source_that_never_worked(error: SourceError) -> None:
-    clock, ears = Clock(), Ears()
+    clock, reports = Clock(), RecordingWatch()
     with pytest.raises(SourceError) as caught:
-        list(Reconnect(Script(clock, (0, error))).frames(clock, ears))
+        list(Reconnect(Script(clock, (0, error))).frames(clock, reports))
     assert caught.value is error
     assert clock.pauses == []
-    assert ears.outages == []
+    assert reports.outages == []
 
 
 def test_after_a_success_it_is_retried_for_ever_and_a_refused_password_once_a_minute() -> None:
@@ -176,7 +176,7 @@ def test_what_a_session_held_is_gone_when_the_next_one_opens() -> None:
     """Without the garbage collector, which would run after a dozen of them."""
     gc.disable()
     try:
-        captures = Reconnect(Keeping).frames(Clock(), Ears())
+        captures = Reconnect(Keeping).frames(Clock(), RecordingWatch())
         for _ in range(5):
             next(captures)
             assert len(ALIVE) == 1
@@ -188,14 +188,14 @@ def test_what_a_session_held_is_gone_when_the_next_one_opens() -> None:
 def test_options() -> None:
     clock = Clock(4)
     source = Reconnect(Script(clock, *[(0, GONE)] * 4), RetryOptions(1, 3), chance=lambda: 0.0)
-    list(source.frames(clock, Ears()))
+    list(source.frames(clock, RecordingWatch()))
     assert clock.pauses == [1, 2, 3, 3]
 
 
 def test_closing_early_closes_the_session() -> None:
     clock = Clock()
     script = Script(clock, (5, GONE))
-    frames = Reconnect(script).frames(clock, Ears())
+    frames = Reconnect(script).frames(clock, RecordingWatch())
     next(frames)
     assert script.open == 1
     frames.close()
@@ -209,7 +209,7 @@ def test_a_fault_of_the_program_is_no_outage() -> None:
 
     clock = Clock()
     with pytest.raises(ZeroDivisionError):
-        list(Reconnect(Broken(clock)).frames(clock, Ears()))
+        list(Reconnect(Broken(clock)).frames(clock, RecordingWatch()))
     assert clock.pauses == []
 
 
@@ -233,18 +233,18 @@ def test_a_camera_that_is_killed_comes_back_as_the_next_session(server: RtspServ
     with Player(_retried(server, reader)) as player:
         player.until(3)
         server.kill()
-        player.ears.until_interrupted()
+        player.reports.until_interrupted()
         server.restart()
         back = player.until_session(1)
         server.kill()
-        player.ears.until_interrupted(len(player.ears.outages) + 1)
+        player.reports.until_interrupted(len(player.reports.outages) + 1)
         server.restart()
         player.until_session(2)
         assert player.stop() < SOON_S
         server.kill()
         assert descriptors() == before
     assert player.error is None
-    assert player.ears.back == 2
+    assert player.reports.back == 2
     assert back.pts_s == 0
     captures = player.captures
     assert all(b.pts_s > a.pts_s for a, b in pairwise(captures) if a.session == b.session)  # type: ignore[operator]
@@ -259,7 +259,7 @@ def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer, r
     with Player(_retried(server, reader)) as player:
         player.until(3)
         server.freeze()
-        player.ears.until_interrupted()
+        player.reports.until_interrupted()
         frozen = len(player.captures)
         assert {c.session for c in player.captures} == {0}
         server.thaw()
@@ -273,8 +273,8 @@ def test_a_camera_that_freezes_is_given_up_and_taken_again(server: RtspServer, r
 def test_a_camera_that_is_not_there_yet(server: RtspServer, reader: str) -> None:
     server.kill()
     with Player(_retried(server, reader)) as player:
-        player.ears.until_interrupted(2)
+        player.reports.until_interrupted(2)
         server.restart()
         assert player.until(1)[0].session == 0
     assert player.error is None
-    assert player.ears.back == 1
+    assert player.reports.back == 1

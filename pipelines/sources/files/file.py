@@ -32,7 +32,7 @@ UNINDEXED = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc", "flv", "hls")
 """Formats in which the clock may be set or restarted in the middle."""
 UNTIMED = ("avi",)
 """Formats that number packets in decoding order and have no presentation times."""
-SEVERAL = ("hls", "concat", "dash", "image2", "imf")
+INDIRECT = ("hls", "concat", "dash", "image2", "imf")
 """Formats that only refer to other files."""
 UNFRAMED = ("mpegts", "mpeg", "mjpeg", "jpeg_pipe")
 """Formats for which FFmpeg returns an incomplete picture without a flag; many decoders accept it without an error."""
@@ -61,7 +61,7 @@ class FileSource:
             container, stream = stack.enter_context(_opened(self.path, stop, self._limits, pipe))
             if pipe is not None:
                 pipe.limit_s = self._limits.read_s
-            if is_one_of(container, SEVERAL):
+            if is_one_of(container, INDIRECT):
                 truncation = None
             sound = str(self.path) if pipe is None and container.streams.audio else None
             info = stream_info(stream, sound)

@@ -28,7 +28,7 @@ from pipelines.sources.opening import PICTURES, Timeouts, opened
 from pipelines.watch import Watch
 
 SUFFIXES = frozenset(PICTURES)
-ALONE = {"protocol_whitelist": "none"}
+NO_PROTOCOLS = {"protocol_whitelist": "none"}
 """FFmpeg's option for picture files: a playlist with the name of a picture can open nothing."""
 
 
@@ -76,7 +76,9 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
     try:
         with (
             path.open("rb") as file,
-            opened(name, stop=stop, limits=limits, options=ALONE, file=file, most_pixels=decoder_limits.PICTURE_PIXELS) as (
+            opened(
+                name, stop=stop, limits=limits, options=NO_PROTOCOLS, file=file, most_pixels=decoder_limits.PICTURE_PIXELS
+            ) as (
                 container,
                 stream,
             ),

@@ -9,7 +9,7 @@ from pathlib import Path
 BEGIN, SCAN, END = b"\xff\xd8\xff", 0xDA, b"\xff\xd9"
 NOT_SIZES = (0xC4, 0xC8, 0xCC)
 """Markers in the range of start-of-frame markers (table B.1) that do not start a frame."""
-ALONE = (0x01, *range(0xD0, 0xD9))
+NO_LENGTH = (0x01, *range(0xD0, 0xD9))
 """Markers without a length."""
 
 
@@ -27,7 +27,7 @@ def header(data: bytes) -> tuple[tuple[int, int] | None, int]:
         marker = data[at + 1]
         if marker == SCAN:
             return size, at
-        if marker in ALONE:
+        if marker in NO_LENGTH:
             at += 2
             continue
         (length,) = struct.unpack_from(">H", data, at + 2)

@@ -70,7 +70,7 @@ class Reconnect:
                 return
             if error.permanent and not ever:
                 raise error
-            watch.interrupted(last_s, str(error.bare()))
+            watch.interrupted(last_s, str(error.without_traceback()))
             stop.wait(self._pause_s(error, failures))
             failures += 1
 

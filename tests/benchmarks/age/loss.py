@@ -16,7 +16,7 @@ from tests.benchmarks.age.figures import Figures, Given
 from tests.benchmarks.age.reader import CODECS
 from tests.servers.clock import ClockCamera, Codec, Pushed
 from tests.servers.stamp import read_stamp, strip_of
-from tests.sources.play import Ears
+from tests.sources.play import RecordingWatch
 
 SHARE = 0.02
 RATE = 25
@@ -47,16 +47,16 @@ def _measured(codec: Codec, seconds: int) -> dict[str, int]:
 
 
 def _read(url: str, seconds: float) -> tuple[list[_Seen], PacketCounts]:
-    stop, ears, seen = threading.Event(), Ears(), []
+    stop, reports, seen = threading.Event(), RecordingWatch(), []
     timer = threading.Timer(seconds, stop.set)
     timer.start()
     try:
-        for capture in RtspSource(url, RtspOptions("native", "udp")).frames(stop, ears):
+        for capture in RtspSource(url, RtspOptions("native", "udp")).frames(stop, reports):
             seen.append(_Seen(read_stamp(strip_of(capture.picture.y)), capture.pts_s or 0.0, capture.corrupt))
     finally:
         timer.cancel()
         timer.join()
-    return seen, ears.counts
+    return seen, reports.counts
 
 
 def _judged(seen: list[_Seen], counts: PacketCounts, sent: list[Pushed]) -> dict[str, int]:

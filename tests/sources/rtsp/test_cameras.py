@@ -66,9 +66,9 @@ def _one_after_the_other(player: Player, count: int) -> bool:
     assert found == [(found[0] + k) % NUMBERS for k in range(len(good))]
     steps = [(b.pts_s or 0) - (a.pts_s or 0) for a, b in pairwise(good)]
     assert steps == pytest.approx([1 / RATE] * len(steps), abs=1e-4)
-    assert player.ears.counts.lost == player.ears.counts.duplicated == 0
-    assert player.ears.said == {}
-    assert player.ears.decode_errors == []
+    assert player.reports.counts.lost == player.reports.counts.duplicated == 0
+    assert player.reports.said == {}
+    assert player.reports.decode_errors == []
     return first == 0
 
 
@@ -125,9 +125,9 @@ def test_two_of_a_hundred_packets_lost(clips: Path, monkeypatch: pytest.MonkeyPa
     assert turns[-1] <= 2
     assert 30 < len(in_order) < len(player.captures)
     span = (came[-1] - came[0]) % 65536 + 1
-    assert player.ears.counts.received == len(came)
-    assert player.ears.counts.lost == span - len(came) > 10
-    assert player.ears.counts.reordered == player.ears.counts.duplicated == 0
+    assert player.reports.counts.received == len(came)
+    assert player.reports.counts.lost == span - len(came) > 10
+    assert player.reports.counts.reordered == player.reports.counts.duplicated == 0
 
 
 def test_a_shared_camera_with_sound(clips: Path) -> None:
@@ -138,5 +138,5 @@ def test_a_shared_camera_with_sound(clips: Path) -> None:
             with Player(camera(server.url("cam"))) as player:
                 player.until(3)
             assert player.error is None
-            assert set(player.ears.said) <= {"all tracks"}
+            assert set(player.reports.said) <= {"all tracks"}
             assert numbers(player.captures[:3]) == [0, 1, 2]

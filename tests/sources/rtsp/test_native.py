@@ -84,7 +84,7 @@ class Camera:
             some = packets[k : k + AT_ONCE]
             self.server.send(*map(wire, some))
             self._sent += len(some)
-            self.player.ears.until_received(self._sent)
+            self.player.reports.until_received(self._sent)
 
     def ended(self) -> str:
         """Hang up, and wait for the end; its error."""
@@ -114,8 +114,8 @@ class TestWhole:
         assert which(player.captures, true_pictures(source)) == list(range(30))
         assert not any(c.corrupt for c in player.captures)
         assert [c.pts_s for c in player.captures] == pytest.approx([k / 25 for k in range(30)])
-        assert player.ears.counts.as_dict() == {"received": len(packets), "lost": 0, "reordered": 0, "duplicated": 0}
-        assert (player.ears.said, player.ears.decode_errors) == ({}, [])
+        assert player.reports.counts.as_dict() == {"received": len(packets), "lost": 0, "reordered": 0, "duplicated": 0}
+        assert (player.reports.said, player.reports.decode_errors) == ({}, [])
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_parameter_sets_in_the_description_alone(self, codec: Codec) -> None:
@@ -147,7 +147,7 @@ class TestWhole:
         assert which(player.captures, true_pictures(source)) == [*range(12)] * 2
         assert not any(c.corrupt for c in player.captures)
         assert [c.pts_s for c in player.captures] == pytest.approx([k / 25 for k in range(24)])
-        assert player.ears.counts.lost == 0
+        assert player.reports.counts.lost == 0
 
 
 class TestMarkers:
@@ -160,8 +160,8 @@ class TestMarkers:
         right = marks == "every" and codec == "h265"
         # Nobody can know that the last one is whole: neither a marker nor a next picture says so.
         assert which(clean(player.captures), true_pictures(source)) == list(range(12 if right else 11))
-        assert right or words in player.ears.said["markers"]
-        assert len(player.ears.said) == (not right)
+        assert right or words in player.reports.said["markers"]
+        assert len(player.reports.said) == (not right)
 
 
 def groups_that_are_whole(packets: Sequence[tuple[int, RtpPacket]], kept: Sequence[int], gop: int) -> list[int]:
@@ -188,8 +188,8 @@ class TestLoss:
             kept = [k for k in range(len(packets)) if k not in lost]
             player = watched(described(codec), [packets[k][1] for k in kept], transport)
             assert which(clean(player.captures), truth) == groups_that_are_whole(packets, kept, 6), f"seed {seed}"
-            assert player.ears.counts.lost == len(lost)
-            assert player.ears.counts.received == len(kept)
+            assert player.reports.counts.lost == len(lost)
+            assert player.reports.counts.received == len(kept)
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_a_key_picture_heals_nothing_that_is_shown_before_it(self, codec: Codec) -> None:
@@ -230,7 +230,7 @@ class TestLoss:
         player = watched(described("h264"), sent, "udp")
         assert which(player.captures, true_pictures(source)) == list(range(30))
         assert not any(c.corrupt for c in player.captures)
-        counts = player.ears.counts.as_dict()
+        counts = player.reports.counts.as_dict()
         assert counts == {"received": len(sent), "lost": 0, "reordered": swapped, "duplicated": doubled}
 
 
@@ -327,7 +327,7 @@ class TestEnds:
             camera.ended()
         assert wanted == ["0", "0", "1"]
         assert which(camera.player.captures, true_pictures(stream("h264"))) == list(range(12))
-        assert list(camera.player.ears.said) == ["all tracks"]
+        assert list(camera.player.reports.said) == ["all tracks"]
 
     @pytest.mark.parametrize(("transport", "hinted"), [("tcp", False), ("udp", True)])
     def test_a_firewall_is_thought_of_where_nothing_comes(self, transport: RtspTransport, hinted: bool) -> None:
