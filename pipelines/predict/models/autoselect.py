@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models import catalog
 from pipelines.predict.models import convert as conversion
 from pipelines.predict.models.kinds import KINDS, EngineKind, Place, Prepared, kind_of
-from pipelines.predict.models.store import Calibrated, ModelFacts, Stored
+from pipelines.predict.models.store import Calibrated, Choice, ModelFacts, Stored
 from pipelines.predict.preprocess import RgbPreprocess
 from pipelines.tasks.classification import ClassAgreement, agreement
 
@@ -84,8 +85,7 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
     if precision == "int8":
         return "openvino", "int8", "openvino int8 on the CPU (asked for)"
     if wanted == "auto":
-        name = str(choice.get("engine", "openvino"))
-        reason = str(choice.get("engine_why", "it is the only one that reads this file"))
+        name, reason = choice.engine, choice.engine_why
     else:
         name, reason = wanted, "asked for"
     kind = kind_of(name)
@@ -96,14 +96,14 @@ def engine(facts: ModelFacts, wanted: str, precision: str, *, stills: bool) -> t
     if precision != "auto" and (why := kind.missing(precision)) is not None:
         raise UsageError(f"`precision` {precision}: {why}; use fp32 or auto")
     if precision == "auto":
-        precision = str(choice.get("video_precision", "fp32")) if kind.faster and not stills else "fp32"
-        reason += f"; {precision}: {'pictures are worth it' if stills else choice.get('video_precision_why', 'exact')}"
+        precision = choice.video_precision if kind.faster and not stills else "fp32"
+        reason += f"; {precision}: {'pictures are worth it' if stills else choice.video_precision_why}"
     return name, precision, f"{name} {precision} on the CPU ({reason})"
 
 
 def single_ms(facts: ModelFacts, precision: str) -> float | None:
     """CPU milliseconds of a frame on one thread, of the nearest precision that was measured; None if none was."""
-    known: Mapping[str, float] = facts.choice.get("single_ms", {})
+    known = facts.choice.single_ms
     return known.get(precision, known.get("bf16", known.get("fp32")))
 
 
@@ -139,7 +139,7 @@ def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictu
     if name.kind == "onnx":
         model, spec, batch = conversion.from_onnx(name)
         conversion.save(model, folder / "model.xml")
-        return ModelFacts(spec, _names_for(model), batch, {})
+        return ModelFacts(spec, _names_for(model), batch, Choice())
     kinds = [kind for kind in KINDS.values() if kind.runs_on("cpu") and kind.reads(name)]
     with ThreadPoolExecutor(1, "sample") as decoder:
         # While torch and timm are imported, which takes seconds.
@@ -159,28 +159,30 @@ def _names_for(model: Any) -> tuple[str, ...] | None:
     return catalog.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
 
 
-def _unmeasured(kind: EngineKind) -> dict[str, Any]:
+def _unmeasured(kind: EngineKind) -> Choice:
     why = "no pictures were given to compare engines and precisions on"
-    return {"engine": kind.name, "engine_why": why, "video_precision": "fp32", "video_precision_why": why}
+    return Choice(engine=kind.name, engine_why=why, video_precision_why=why)
 
 
-def _compare(kinds: Sequence[EngineKind], prepared: Prepared, threads: int, pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
+def _compare(kinds: Sequence[EngineKind], prepared: Prepared, threads: int, pixels: npt.NDArray[np.uint8]) -> Choice:
     """The choice of `auto`: the fastest kind in fp32, and whether a faster precision passes the gate."""
     batch = prepared.batch or BATCH
-    choice: dict[str, Any] = {}
+    choice = Choice()
     took_ms: dict[str, float] = {}
     for kind in kinds:
         exact_engine = kind.engine(prepared, Place("cpu", "fp32", threads))
         took_ms[kind.name], exact = _measured(exact_engine, pixels if kind.faster else pixels[:batch], batch)
         if kind.side_by_side:
             precisions = [p for p in ("fp32", kind.faster) if p and kind.missing(p) is None]
-            choice["single_ms"] = {p: _single_ms(kind, prepared, p, pixels) for p in precisions}
+            single_ms = {p: _single_ms(kind, prepared, p, pixels) for p in precisions}
+            choice = replace(choice, single_ms=single_ms)
         if kind.faster:
-            choice |= _compare_faster(kind, prepared, threads, pixels, took_ms[kind.name], exact)
+            precision, reason = _compare_faster(kind, prepared, threads, pixels, took_ms[kind.name], exact)
+            choice = replace(choice, video_precision=precision, video_precision_why=reason)
     order = sorted(took_ms, key=lambda name: took_ms[name])
     others = ", ".join(f"{name} {took_ms[name]:.1f} ms" for name in order[1:])
     why = f"{took_ms[order[0]]:.1f} ms a frame measured" + (f", {others}" if others else "")
-    return {"engine": order[0], "engine_why": why, **choice}
+    return replace(choice, engine=order[0], engine_why=why)
 
 
 def _compare_faster(
@@ -190,17 +192,18 @@ def _compare_faster(
     pixels: npt.NDArray[np.uint8],
     exact_ms: float,
     exact: npt.NDArray[np.float32],
-) -> dict[str, str]:
+) -> tuple[str, str]:
+    """The precision for video, and the reason in words."""
     faster = kind.faster or "fp32"
     missing = kind.missing(faster)
     if missing is not None:
-        return {"video_precision": "fp32", "video_precision_why": missing}
+        return "fp32", missing
     made = kind.engine(prepared, Place("cpu", faster, threads))
     faster_ms, rounded = _measured(made, pixels, prepared.batch or BATCH)
     like: ClassAgreement = agreement(exact, rounded)
     figures = f"{faster_ms:.1f} ms a frame in {faster}, {exact_ms:.1f} in fp32; on the sample {faster} {like}"
     taken = faster if faster_ms < exact_ms and like.passed else "fp32"
-    return {"video_precision": taken, "video_precision_why": figures}
+    return taken, figures
 
 
 def _single_ms(kind: EngineKind, prepared: Prepared, precision: str, pixels: npt.NDArray[np.uint8]) -> float:

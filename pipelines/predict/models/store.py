@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,27 @@ STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What is known of a converted model. `batch`: the only batch size it takes; None: any.
+class Choice:
+    """The engine and the precision that `auto` takes on the CPU, from the measurements at the model's conversion. The defaults
+    are those of a file that only one engine reads."""
 
-    `choice`: what measuring both engines said, for `--engine auto`.
-    """
+    engine: str = "openvino"
+    engine_why: str = "it is the only one that reads this file"
+    video_precision: str = "fp32"
+    """The precision for video. Single pictures get fp32."""
+    video_precision_why: str = "exact"
+    single_ms: Mapping[str, float] = field(default_factory=dict)
+    """CPU milliseconds of a frame on one thread, by precision; empty if they were not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The description of a converted model. batch: the only batch size that it takes; None: any."""
 
     input: InputSpec
     names: tuple[str, ...] | None
     batch: int | None
-    choice: Mapping[str, Any]
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class Stored:
         spec = raw["input"]
         spec = InputSpec(**{**spec, "mean": tuple(spec["mean"]), "std": tuple(spec["std"])})
         names = raw["names"]
-        return ModelFacts(spec, tuple(names) if names is not None else None, raw["batch"], raw["choice"])
+        return ModelFacts(spec, tuple(names) if names is not None else None, raw["batch"], Choice(**raw["choice"]))
 
     def profile(self, key: str) -> dict[int, Timing] | None:
         """The figures of an earlier start on this machine, by batch size; None where there are none."""

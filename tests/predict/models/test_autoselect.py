@@ -12,11 +12,11 @@ from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.autoselect import convert, engine
 from pipelines.predict.models.builder import places
 from pipelines.predict.models.catalog import ModelName
-from pipelines.predict.models.store import ModelFacts
+from pipelines.predict.models.store import Choice, ModelFacts
 from pipelines.predict.preprocess import InputSpec
 from pipelines.tasks.classification import ClassAgreement, agreement
 
-CHOICE = {"engine": "openvino", "engine_why": "5 ms", "video_precision": "bf16", "video_precision_why": "2 ms"}
+CHOICE = Choice("openvino", "5 ms", "bf16", "2 ms")
 
 
 @pytest.fixture

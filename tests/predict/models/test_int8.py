@@ -18,7 +18,7 @@ from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.predict.models import convert
 from pipelines.predict.models.catalog import find
 from pipelines.predict.models.int8 import TOP, attends, round_weights, rounded_with_sums
-from pipelines.predict.models.store import ModelFacts, ModelStore
+from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
 
 pytestmark = pytest.mark.timeout(60)
@@ -160,7 +160,7 @@ def opened(model: Path, precision: str, cache: Path | None) -> Array:
 
 def test_what_openvino_compiled_serves_every_precision_and_goes_with_its_model(tmp_path: Path) -> None:
     """Its own key does not see that other weights came to the same place within a second: it answered with the old ones."""
-    facts = ModelFacts(InputSpec(SIDE, SIDE, SIDE), None, None, {})
+    facts = ModelFacts(InputSpec(SIDE, SIDE, SIDE), None, None, Choice())
     stored = ModelStore(tmp_path).get("m", lambda folder: _saved(folder, 1) or facts)
 
     def calibrated(last: int) -> tuple[Path, Path]:

@@ -22,14 +22,14 @@ from onnx import TensorProto, helper
 from pipelines.errors import UsageError
 from pipelines.predict.models import convert
 from pipelines.predict.models.catalog import find
-from pipelines.predict.models.store import ModelFacts, ModelStore
+from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.scheduling.profile import Timing
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[3]
 SPEC = InputSpec(8, 9, 10, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-FACTS = ModelFacts(SPEC, ("ein", "zwei", "Größe"), 4, {"engine": "x"})
+FACTS = ModelFacts(SPEC, ("ein", "zwei", "Größe"), 4, Choice("x", single_ms={"fp32": 6.5}))
 WAIT_S = 10
 
 
@@ -291,7 +291,7 @@ def test_a_second_start_of_the_default_model_imports_neither_torch_nor_timm(tmp_
     def to_openvino(folder: Path) -> ModelFacts:
         network = name.load()
         convert.save(convert.from_network(network), folder / "model.xml")
-        return ModelFacts(network.input, network.names, network.batch, {})
+        return ModelFacts(network.input, network.names, network.batch, Choice())
 
     ModelStore(tmp_path).get(name.identity, to_openvino)
     code = """
