@@ -55,7 +55,7 @@ class Results:
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def put(self, text: str = "") -> None:
-        """Print a line for a person, past the gate.
+        """Print a text for people: redacted, without control characters, with options worded as flags.
 
         :raises SinkError: if it cannot be written.
         """
