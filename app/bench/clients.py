@@ -20,7 +20,7 @@ from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, Pr
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 
-PATIENCE_S = 10.0
+BUDGET_S = 10.0
 """The budget of a request: so long that none is refused."""
 SETTLE = 0.2
 """Share of the time that is not counted at the beginning."""
@@ -46,7 +46,7 @@ class Answering:
         engine = model.engine
         options = PredictorOptions(
             known=known.table,
-            scheduler=SchedulerOptions(budget_s=PATIENCE_S, max_batch=most, slots=parallel + ahead, parallel=parallel),
+            scheduler=SchedulerOptions(budget_s=BUDGET_S, max_batch=most, slots=parallel + ahead, parallel=parallel),
         )
         self.predictor = AsyncBatchPredictor(engine, model.preprocess, model.task, options, events=PredictorEvents(self._batch))
         self.frames = self.batches = 0

@@ -32,7 +32,8 @@ from pipelines.watch import NullWatch
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
 CODECS = ("h264", "hevc", "av1", "vp9", "mjpeg", "mpeg4")
-PATIENCE_S = 15.0
+FIRST_PICTURE_S = 15.0
+"""Time for a source to give its first picture."""
 
 
 def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
@@ -139,8 +140,8 @@ def _threads() -> str:
 
 
 def _reach(stream: StreamPlan) -> tuple[str, bool]:
-    """Open a source and wait for its first picture, at most PATIENCE_S; in a thread of its own. Returns a text, and whether a
-    picture came."""
+    """Open a source and wait for its first picture, at most FIRST_PICTURE_S; in a thread of its own. Returns a text, and
+    whether a picture came."""
     found: list[str] = []
     failed: list[str] = []
     stop = threading.Event()
@@ -160,9 +161,9 @@ def _reach(stream: StreamPlan) -> tuple[str, bool]:
 
     thread = threading.Thread(target=look, name="doctor")
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(FIRST_PICTURE_S)
     stop.set()
     thread.join()
     if found:
         return found[0], True
-    return (failed[0] if failed and failed[0] else f"no picture within {PATIENCE_S:g} s"), False
+    return (failed[0] if failed and failed[0] else f"no picture within {FIRST_PICTURE_S:g} s"), False

@@ -5,6 +5,10 @@
 
 A future ends as that of the predictor, with the prediction or `Refused`, `Dropped("deadline")`, `SourceError`, `EngineError`.
 One difference: `submit` never raises `Refused`; the future does, because the refusal must come over the network first.
+
+The connections are those of `http.client`, not of httpx. Measured with a small JPEG, service on the same cores: httpx takes
+0.45 ms of the client's CPU per request against 0.15 ms, its p50 is 1.4 ms against 1.0 ms, and 8 threads send 400 to 590
+requests/s against 615 to 917. It would need the second try after a kept connection was closed, too: it repeats no POST.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _check_spawned(pid: int) -> None:
     """A forked child would have its parent's command line."""
     commands = [command_of(child) for child in children_of(pid)]
     assert sum("from pipelines.predict.workers.child import main" in command for command in commands) == 2, commands
-    assert not any("app.cli" in command or "serve" in command for command in commands), commands
+    assert not any("app.cli" in command or " serve " in command for command in commands), commands
 
 
 # C16: file descriptors.
