@@ -84,7 +84,7 @@ def _address(text: str) -> Identified:
     _check_scheme(scheme, text)
     _check_place(text)
     if re.search(r"\s", text):
-        raise UsageError(f"{redact_url(text)!r} holds a blank, which no address has; take it away, or write %20 for it")
+        raise UsageError(f"{redact_url(text)!r} holds a blank, which no address may have; remove it, or write it as %20")
     address, credentials = split_credentials(scheme + text[len(scheme) :])
     return Identified(_name(address), "rtsp" if scheme in RTSP else "network", address, credentials=credentials)
 

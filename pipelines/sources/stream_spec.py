@@ -1,4 +1,4 @@
-"""StreamSpec: one stream as a person asked for it, before anything is opened."""
+"""StreamSpec: one stream as a person requested it, before anything is opened."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class StreamOptions:
     stride: int = 1
     """Predict every n-th frame."""
     max_fps: float | None = None
-    """Predict at most so many frames a second."""
+    """Most frames per second that are predicted; None: all."""
     max_frames: int | None = None
-    """End after so many captured frames."""
+    """Number of captured frames after which the stream ends; None: no limit."""
     budget_ms: float | None = None
     """Latency budget; None: the session's."""
     fit: Fit | None = None
-    """How the frame meets the model's input; None: the model's."""
+    """How a frame is fitted to the model's input; None: as the model prefers."""
     topk: int | None = None
-    """Labels in an answer; None: the model's."""
+    """Most labels in an answer; None: as the model prefers."""
     realtime: bool = False
-    """Play a file as a camera, by its times."""
+    """Play a file in real time, like a camera."""
     loop: bool = False
-    """Play a file again and again."""
+    """Repeat a file without end."""
     deinterlace: bool = False
     open_timeout_s: float = 10.0
     read_timeout_s: float = 5.0
@@ -62,7 +62,7 @@ class StreamSpec:
         """The spec of one source as a person writes it: a file, rtsp://user:password@camera/door, a number of a device,
         /dev/videoN, synthetic:WxH@FPS. User and password of a URL become the credentials. name: None makes one from the source.
 
-        :raises UsageError: if the source is empty, malformed or of a kind that is not known.
+        :raises UsageError: if the source is empty, malformed or of an unknown kind.
         """
         found = identify(source)
         return StreamSpec(
@@ -81,5 +81,5 @@ class StreamSpec:
 
     @property
     def stored(self) -> bool:
-        """Whether all of it lies on the disk: it has an end, and its frames do not age."""
+        """Whether all frames are on the disk: the stream has an end, and its frames do not age."""
         return self.kind in ("file", "images")

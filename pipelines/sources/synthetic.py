@@ -38,7 +38,7 @@ class Synthetic:
         size = [int(n) for n in match.groups()[:2]] if match else [0, 0]
         fps = float(match[3]) if match else 0.0
         if not all(2 <= n <= 8192 for n in size) or not 0 < fps <= 1000:
-            raise UsageError(f"{text!r} is no synthetic source; write synthetic:WxH@FPS, e.g. synthetic:640x360@25")
+            raise UsageError(f"{text!r} is not a synthetic source; write synthetic:WxH@FPS, e.g. synthetic:640x360@25")
         return cls(size[0], size[1], fps)
 
 

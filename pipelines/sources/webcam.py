@@ -43,7 +43,7 @@ class WebcamSource:
                 silence_s=self._limits.read_s,
             )
         if not stop.is_set():
-            raise SourceError(f"{self._device}: the camera went away")
+            raise SourceError(f"{self._device}: the camera was disconnected")
 
 
 def check_device(device: Path) -> None:

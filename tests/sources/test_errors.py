@@ -277,7 +277,7 @@ class TestOthers:
         assert len(everything(ImagesSource([good]), reports)) == 1
         assert reports.faults == []
         assert len(everything(ImagesSource([cut]), reports)) == 1
-        assert reports.faults == [f"'{cut}' is truncated: its picture has no end; what is there was read"]
+        assert reports.faults == [f"'{cut}' is truncated: its picture has no end; the rest was read"]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class ImagesSource:
                 watch.fault(str(error))
                 continue
             if cut:
-                watch.fault(f"{str(path)!r} is truncated: its picture has no end; what is there was read")
+                watch.fault(f"{str(path)!r} is truncated: its picture has no end; the rest was read")
             named = replace(info, file=str(path.relative_to(folder)))
             yield Capture(pixels.picture(frame, aspect), None, arrived_s, self._clock(), named, frame.is_corrupt)
 

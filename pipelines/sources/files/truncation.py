@@ -86,9 +86,9 @@ class TruncationCheck:
         if size < self._size:
             return f"became shorter while it was read: {self._size} bytes when it was opened, {size} at the end"
         if self.cut is not None:
-            return f"is truncated: {self.cut}; what is there was read"
+            return f"is truncated: {self.cut}; the rest was read"
         if any(self._flagged) and not lossy:
-            return "is truncated: it ends in the middle of a packet; what is there was read"
+            return "is truncated: it ends in the middle of a packet; the rest was read"
         return None
 
 

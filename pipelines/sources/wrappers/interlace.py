@@ -42,7 +42,7 @@ class Interlace:
                 yield capture
 
 
-HINT = "; what moves has edges like combs, which `deinterlace` takes away"
+HINT = "; moving edges look like combs, which `deinterlace` removes"
 
 
 def deinterlaced(picture: Picture) -> Picture:
