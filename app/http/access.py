@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 from app.http.problems import Problem
 
-OPEN = frozenset({"/live", "/ready", "/docs", "/openapi.json"})
-"""Paths that need no token: probes have none, and the documentation holds no data of this service."""
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Access:
     """Passes requests with the right token, and requests for open paths, to the application; the others get 401.
 
-    token: None lets every request pass. denied: called for each request that was refused, in the event loop.
+    token: None lets every request pass. open_paths: paths that need no token. denied: called for each request that was refused,
+    in the event loop.
     """
 
-    def __init__(self, app: App, token: bytes | None, denied: Callable[[], None]) -> None:
+    def __init__(self, app: App, token: bytes | None, open_paths: Set[str], denied: Callable[[], None]) -> None:
         self._app = app
         self._wanted = None if token is None else b"Bearer " + token
+        self._open_paths = open_paths
         self._denied = denied
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or self._wanted is None or scope["path"] in OPEN or self._has_token(scope["headers"]):
+        is_open = scope["type"] != "http" or self._wanted is None or scope["path"] in self._open_paths
+        if is_open or self._has_token(scope["headers"]):
             await self._app(scope, receive, send)
             return
         self._denied()

@@ -17,6 +17,8 @@ from app.serve.service import Service
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """Without this, FastAPI sends data about requests to a collector that the environment names."""
 CLASSIFY = "/v1/classify"
+OPEN_PATHS = frozenset({"/live", "/ready", "/docs", "/openapi.json"})
+"""Paths that need no token: probes have none, and the documentation holds no data of this service."""
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 

@@ -24,7 +24,7 @@ from app.machine.memory import gpu_memory_share, memory_limit_mb, memory_mb
 from app.serve import serve_options as serving
 from app.serve.classifier import Classifier
 from app.serve.handler import ServiceLimits
-from app.serve.routes import make_app
+from app.serve.routes import OPEN_PATHS, make_app
 from app.serve.schemas import ModelReport
 from app.serve.serve_options import ServeOptions
 from app.serve.service import Service
@@ -89,7 +89,7 @@ class Server:
         service.wanted = options.workers
         self.listener = serving.listen(options)
         self.url = serving.url_of(self.listener)
-        app = Access(make_app(service), token, lambda: service.metrics.request("unauthorized"))
+        app = Access(make_app(service), token, OPEN_PATHS, lambda: service.metrics.request("unauthorized"))
         self._http = HttpServer(app, self.listener)
         service.connections = lambda: self._http.connections
         service.most_connections = most_connections()
