@@ -15,8 +15,8 @@ from pipelines.errors import SourceError, UsageError, reason
 from pipelines.media.local_files import try_to_write
 from pipelines.redact import printable, redact_url
 from pipelines.sinks.video import check_video_path
+from pipelines.sources.address import PICTURE_SUFFIXES
 from pipelines.sources.files.file import check_file
-from pipelines.sources.files.images import SUFFIXES as PICTURES
 from pipelines.sources.files.images import animated, read_picture
 from pipelines.sources.identify import check_slip, names_path
 from pipelines.sources.stream_spec import StreamOptions, StreamSpec
@@ -133,9 +133,9 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
 def _folder(paths: Iterable[Path], name: str) -> list[StreamPlan]:
     """Each video or animation is a stream, all pictures together are one. Files of other kinds are passed over."""
     paths = list(paths)
-    films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURES and animated(p))}
+    films = {p for p in paths if p.suffix.lower() in VIDEOS or (p.suffix.lower() in PICTURE_SUFFIXES and animated(p))}
     streams = [StreamPlan(StreamSpec(p.stem, "file", str(p)), found=True) for p in paths if p in films]
-    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURES and p not in films)
+    pictures = tuple(p for p in paths if p.suffix.lower() in PICTURE_SUFFIXES and p not in films)
     if pictures:
         spec = StreamSpec(name or "pictures", "images", str(pictures[0].parent), pictures)
         streams.append(StreamPlan(spec, found=True))

@@ -1,4 +1,4 @@
-"""Addresses of cameras and servers: their schemes, their credentials, and slips in writing them. Imports nothing heavy."""
+"""Addresses of cameras, servers and files: schemes, endings, credentials, and slips in writing them. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pipelines.errors import SourceError
 RTSP = ("rtsp", "rtsps")
 SCHEMES = ("http", "https", "tcp", "udp", "rtmp", "srt")
 """Other schemes, all read by FFmpeg."""
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+"""Endings, in lower case, of files that are read as pictures."""
 
 _SLIP = re.compile(rf"(?is)[^\w/.]*({'|'.join(RTSP + SCHEMES)})\s*(?:[:;]\s*[/\\]*|[/\\]{{2,}})\s*(.*)")
 _NO_SCHEME = re.compile(r"(?s)[^\w/.]*([^\s/:@]+\s*:.*@.*)")

@@ -11,8 +11,7 @@ from pipelines.choices import Kind
 from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
 from pipelines.redact import HIDDEN, redact_url
-from pipelines.sources.address import RTSP, SCHEMES, mistyped, split_credentials
-from pipelines.sources.files.images import SUFFIXES as PICTURES
+from pipelines.sources.address import PICTURE_SUFFIXES, RTSP, SCHEMES, mistyped, split_credentials
 from pipelines.sources.files.images import animated
 from pipelines.sources.network import speaks
 from pipelines.sources.synthetic import Synthetic
@@ -74,7 +73,7 @@ def _path(text: str) -> Identified:
     path = Path(text)
     if not path.exists():
         check_slip(text)
-    if path.suffix.lower() in PICTURES and not animated(path):
+    if path.suffix.lower() in PICTURE_SUFFIXES and not animated(path):
         return Identified(path.stem, "images", text, (path,))
     return Identified(path.stem or path.name, "file", text)
 

@@ -21,10 +21,9 @@ from pipelines.media import decoder_limits, patches
 from pipelines.media.interrupt import interruptible
 from pipelines.media.tracks import watched_video
 from pipelines.redact import redact_url
-from pipelines.sources.address import SCHEMES, about, with_credentials
+from pipelines.sources.address import PICTURE_SUFFIXES, SCHEMES, about, with_credentials
 from pipelines.sources.resolver import addresses
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 REFUSED = {
     401: "401: user or password is missing or wrong",
     403: "403: access is forbidden for this user",
@@ -72,26 +71,9 @@ def opened(
     """
     patches.install()
     name = redact_url(address.removeprefix("file:"))
-    remote = "://" in address
+    target = file if file is not None else with_credentials(address, credentials)
     with interruptible(stop):
-        began_s = time.monotonic()
-        try:
-            if remote:
-                # FFmpeg's own error does not tell an unknown host from other failures.
-                addresses(urlsplit(address).hostname, None)
-            container = av.open(
-                file if file is not None else with_credentials(address, credentials),
-                format=format,
-                options={**decoder_limits.pixels(most_pixels), **(options or {})},
-                timeout=(limits.open_s, limits.read_s),
-                metadata_errors="replace",
-            )
-        except SourceError as error:
-            raise about(name, error) from None
-        except (OSError, av.error.FFmpegError, ValueError) as error:
-            # An open that its timeout interrupted also raises InvalidDataError.
-            late = time.monotonic() - began_s >= limits.open_s
-            raise _explained(name, error, f"{limits.open_s:g} s (the open timeout)", late=late, remote=remote) from None
+        container = _open(address, target, limits, format, {**decoder_limits.pixels(most_pixels), **(options or {})})
         try:
             stream = _watched(container, name)
             _check_size(stream, name, most_pixels)
@@ -99,9 +81,37 @@ def opened(
         except (av.error.FFmpegError, OSError) as error:
             if stop.is_set():
                 return
-            raise _broken_off(name, error, limits.read_s, remote=remote) from None
+            raise _broken_off(name, error, limits.read_s, remote=_is_remote(address)) from None
         finally:
             _close(container)
+
+
+def _open(address: str, target: Any, limits: Timeouts, format: str | None, options: dict[str, str]) -> InputContainer:
+    """Open `target`, an address with its credentials or a binary file, with FFmpeg.
+
+    address: without credentials, for the look-up of its host and for messages.
+
+    :raises SourceError: if it cannot be opened.
+    """
+    name, remote = redact_url(address.removeprefix("file:")), _is_remote(address)
+    began_s = time.monotonic()
+    try:
+        if remote:
+            # FFmpeg's own error does not tell an unknown host from other failures.
+            addresses(urlsplit(address).hostname, None)
+        return av.open(
+            target, format=format, options=options, timeout=(limits.open_s, limits.read_s), metadata_errors="replace"
+        )
+    except SourceError as error:
+        raise about(name, error) from None
+    except (OSError, av.error.FFmpegError, ValueError) as error:
+        # An open that its timeout interrupted also raises InvalidDataError.
+        late = time.monotonic() - began_s >= limits.open_s
+        raise _explained(name, error, f"{limits.open_s:g} s (the open timeout)", late=late, remote=remote) from None
+
+
+def _is_remote(address: str) -> bool:
+    return "://" in address
 
 
 def _close(container: InputContainer) -> None:
@@ -150,7 +160,7 @@ def _explained(name: str, error: Exception, limit: str, *, late: bool, remote: b
             return SourceError(f"{name}: {text}", permanent=True, denied=isinstance(error, DENIED))
     reason = getattr(error, "strerror", None) or type(error).__name__
     if isinstance(error, av.error.InvalidDataError | av.error.EOFError | ValueError):
-        missing = "no picture" if name.lower().endswith(PICTURES) else "no video"
+        missing = "no picture" if name.lower().endswith(PICTURE_SUFFIXES) else "no video"
         return SourceError(
             f"cannot read {name}: {missing} that can be decoded{REMOTE_HINT if remote else ''}", permanent=not remote
         )

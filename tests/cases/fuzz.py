@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.errors import SourceError
+from pipelines.sources.address import PICTURE_SUFFIXES
 from pipelines.sources.files.file import FileSource, check_file
-from pipelines.sources.files.images import SUFFIXES, ImagesSource
+from pipelines.sources.files.images import ImagesSource
 from pipelines.sources.source import Source
 from pipelines.watch import NullWatch
 from tests.command import PROBE, watchline
@@ -84,10 +85,10 @@ def read(path: Path) -> None:
 
     :raises AssertionError: if its times do not rise.
     """
-    source: Source = ImagesSource([path]) if path.suffix in SUFFIXES else FileSource(path, threads=2)
+    source: Source = ImagesSource([path]) if path.suffix in PICTURE_SUFFIXES else FileSource(path, threads=2)
     last_s = -1.0
     try:
-        if path.suffix not in SUFFIXES:
+        if path.suffix not in PICTURE_SUFFIXES:
             check_file(path)
         for capture in itertools.islice(source.frames(threading.Event(), NullWatch()), 500):
             assert capture.pts_s is None or capture.pts_s > last_s, f"{capture.pts_s} after {last_s}"

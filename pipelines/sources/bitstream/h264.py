@@ -15,7 +15,7 @@ WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 134, 135, 138, 139)
 P, B, I, SP, SI = range(5)  # noqa: E741 - the standard's names
 RESET = 5
 """The memory management control operation that restarts frame_num (7.4.3.3)."""
-HEADER = 40
+FRAME_NUM_BYTES = 40
 """Bytes of a slice that are enough to read its frame_num."""
 WHOLE_HEADER = 1024
 """Bytes of a slice that are enough to read its memory management control operations."""
@@ -98,7 +98,7 @@ class H264Numbers:
             return
 
     def _slice(self, nal: bytes, recovery: int | None) -> PacketVerdict:
-        bits = Bits(unescaped(nal[1:HEADER]))
+        bits = Bits(unescaped(nal[1:FRAME_NUM_BYTES]))
         begins = bits.ue() == 0
         bits.ue()
         sequence = self._sequences[self._pictures[bits.ue(255)].sequence]

@@ -18,7 +18,7 @@ END_OF_SEQUENCE = (b"\0\0\1\x48\1", b"\0\0\0\2\x48\1")
 MOST_SETS = 64
 MOST_PICTURES = 16
 """Most pictures of a reference picture set (A.4.2)."""
-HEADER = 256
+SLICE_HEADER_BYTES = 256
 """Bytes of a slice that are enough to read its reference picture set."""
 Delta = tuple[int, bool]
 """Distance to a picture in output order, and whether the current picture refers to it (else only a later one may)."""
@@ -117,7 +117,7 @@ class H265Numbers:
             return
 
     def _slice(self, nal: bytes, kind: int, recovery: int | None) -> PacketVerdict:
-        bits = Bits(unescaped(nal[2:HEADER]))
+        bits = Bits(unescaped(nal[2:SLICE_HEADER_BYTES]))
         if not bits.u(1):
             return NO_VERDICT  # not the first of its picture
         if kind in Nal.IRAP:

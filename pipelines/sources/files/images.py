@@ -24,10 +24,9 @@ from pipelines.media.local_files import file_address
 from pipelines.media.packets import demuxed
 from pipelines.media.pixels import Pixels
 from pipelines.sources.files.jpeg import without_end
-from pipelines.sources.opening import PICTURES, Timeouts, opened
+from pipelines.sources.opening import Timeouts, opened
 from pipelines.watch import Watch
 
-SUFFIXES = frozenset(PICTURES)
 NO_PROTOCOLS = {"protocol_whitelist": "none"}
 """FFmpeg's option for picture files: a playlist with the name of a picture can open nothing."""
 
@@ -72,19 +71,14 @@ def read_picture(path: Path, stop: threading.Event) -> tuple[av.VideoFrame, Frac
 
     :raises SourceError: if it cannot be read or is not a picture; permanent.
     """
-    name, limits = file_address(path), Timeouts()
+    name, limits, most = file_address(path), Timeouts(), decoder_limits.PICTURE_PIXELS
     try:
         with (
             path.open("rb") as file,
-            opened(
-                name, stop=stop, limits=limits, options=NO_PROTOCOLS, file=file, most_pixels=decoder_limits.PICTURE_PIXELS
-            ) as (
-                container,
-                stream,
-            ),
+            opened(name, stop=stop, limits=limits, options=NO_PROTOCOLS, file=file, most_pixels=most) as (container, stream),
         ):
             stream.codec_context.thread_count = 1
-            stream.codec_context.options = decoder_limits.pixels(decoder_limits.PICTURE_PIXELS)
+            stream.codec_context.options = decoder_limits.pixels(most)
             frame = _first(demuxed(container, stream), path)
             if frame is not None:
                 return frame, stream.sample_aspect_ratio

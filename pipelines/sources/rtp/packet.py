@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-HEADER = struct.Struct(">BBHII")
+FIXED_HEADER = struct.Struct(">BBHII")
 PLAIN = 0x80
 """The first byte of nearly every packet: version 2, no padding, no extension, no contributing sources."""
 
@@ -37,9 +37,9 @@ def parse(data: bytes | bytearray | memoryview, arrived_s: float, payload_type: 
     :param arrived_s: monotonic time at which `data` was read from the socket.
     :param payload_type: the only accepted type, 0-127; None accepts all.
     """
-    if len(data) < HEADER.size:
+    if len(data) < FIXED_HEADER.size:
         return None
-    first, second, sequence, timestamp, ssrc = HEADER.unpack_from(data)
+    first, second, sequence, timestamp, ssrc = FIXED_HEADER.unpack_from(data)
     kind = second & 0x7F
     if payload_type is not None and kind != payload_type:
         return None
@@ -57,7 +57,7 @@ def _payload(data: bytes | bytearray | memoryview, first: int) -> bytes | None:
     """The bytes between the optional header fields and the padding; None if a length is wrong."""
     if first >> 6 != 2:
         return None
-    begin, end = HEADER.size + 4 * (first & 0x0F), len(data)
+    begin, end = FIXED_HEADER.size + 4 * (first & 0x0F), len(data)
     if first & 0x10:
         if begin + 4 > end:
             return None
