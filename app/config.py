@@ -10,6 +10,7 @@ from typing import Any
 from app.options import declared, option
 from pipelines.choices import Fit, RtspClientKind, RtspTransport
 from pipelines.credentials import Credentials
+from pipelines.predict.models.kinds import KINDS, precisions
 
 log = logging.getLogger("watchline.config")
 
@@ -72,8 +73,8 @@ class Settings:
         pattern=r"auto|cpu|cuda(:\d+)?",
         allowed="auto, cpu, cuda, cuda:N",
     )
-    engine: str = option("auto", "", MODELS, MODEL, choices=("auto", "torch", "openvino"), shown="auto: measured")
-    precision: str = option("auto", "", MODELS, MODEL, choices=("auto", "fp32", "bf16", "int8"), shown="auto: measured")
+    engine: str = option("auto", "", MODELS, MODEL, choices=("auto", *KINDS), shown="auto: measured")
+    precision: str = option("auto", "", MODELS, MODEL, choices=("auto", *precisions()), shown="auto: measured")
     threads: int | None = option(
         None, "of the model on the CPU, in each process", MODELS, MODEL, metavar="N", shown="all cores", above=0, most=1024
     )

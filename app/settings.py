@@ -12,6 +12,7 @@ from app.config import Settings
 from app.config_file import read
 from app.options import check, check_value, declared
 from pipelines.errors import UsageError
+from pipelines.predict.models.kinds import KINDS
 from pipelines.predict.models.names import PROBE
 
 log = logging.getLogger("watchline.config")
@@ -52,6 +53,8 @@ def _check_together(s: Settings) -> None:
 def _check_int8(s: Settings) -> None:
     if s.model == PROBE:
         raise UsageError("--precision int8 is for networks; --model probe computes nothing that could be rounded")
-    if s.engine == "torch" or s.device.startswith("cuda"):
-        given = "--engine torch" if s.engine == "torch" else f"--device {s.device}"
+    kind = KINDS.get(s.engine)
+    other = kind is not None and "int8" not in kind.precisions
+    if other or s.device.startswith("cuda"):
+        given = f"--engine {s.engine}" if other else f"--device {s.device}"
         raise UsageError(f"--precision int8 runs in OpenVINO on the CPU; leave out {given}, or take bf16 or fp32")

@@ -65,7 +65,8 @@ def main(argv: Sequence[str]) -> int:
     parent, model, frames, batch, out = argv
     if not end_with_parent(int(parent)):
         return 1
-    from pipelines.predict.models import convert, int8
+    from pipelines.predict.engines import openvino_convert as convert
+    from pipelines.predict.models import int8
 
     try:
         made = int8.quantised(Path(model), np.load(frames), int(batch) or None)

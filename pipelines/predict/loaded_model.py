@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelines.predict.preprocess import InputSpec
+if TYPE_CHECKING:
+    from pipelines.predict.preprocess import InputSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def test_the_own_values_of_a_stream_in_a_run(place: Path) -> None:
         ("source: a.mp4\njsonl: ''\n", ["--jsonl is empty"]),
         ("", ["map"]),
         ("model: probe\n", ["no source"]),
-        ("source: a.mp4\nengine: foo\n", ["--engine 'foo'", "auto, torch, openvino"]),
+        ("source: a.mp4\nengine: foo\n", ["--engine 'foo'", "auto, openvino, torch"]),
         ("source: !!python/object/apply:os.system ['true']\n", ["not valid YAML"]),
     ],
 )
@@ -216,7 +216,7 @@ def test_an_address_in_the_place_of_a_file(flag: str, address: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
-        ("engine", "onnx", "allowed: auto, torch, openvino"),
+        ("engine", "onnx", "allowed: auto, openvino, torch"),
         ("precision", "fp16", "allowed: auto, fp32, bf16, int8"),
         ("device", "tpu", "allowed: auto, cpu, cuda, cuda:N"),
         ("fit", "stretch", "allowed: crop, squash, pad"),

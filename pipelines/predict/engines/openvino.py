@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from pipelines.predict.engines.engine import HostEngine, Slot, padded
 from pipelines.predict.engines.openvino_import import import_openvino
+from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.prepared import Place, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -113,3 +115,31 @@ def _alone(folder: Path | None) -> Iterator[None]:
                 file = stack.enter_context((folder / "lock").open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+# Its line in the table of kinds.
+
+
+def engine(prepared: Prepared, place: Place) -> OpenVinoEngine:
+    """An engine of the model's converted form."""
+    assert prepared.folder is not None
+    model, compiled = prepared.folder / "model.xml", prepared.folder / "compiled"
+    return OpenVinoEngine(model, place.precision, place.threads, compiled, prepared.batch, place.parallel)
+
+
+def prepare(model: LoadedModel, folder: Path) -> None:
+    """Convert the network. Only here are torch and the converter imported: a worker that runs the converted form needs neither.
+
+    :raises UsageError: if OpenVINO cannot take it.
+    """
+    from pipelines.predict.engines import openvino_convert
+
+    openvino_convert.save(openvino_convert.from_network(model), folder / "model.xml")
+
+
+def missing(precision: str) -> str | None:
+    """Why this CPU cannot run a precision."""
+    if precision != "bf16":
+        return None
+    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return None if "BF16" in capabilities else "this CPU has no bf16 arithmetic"

@@ -16,12 +16,13 @@ import numpy.typing as npt
 from pipelines.cores import cpu_name
 from pipelines.errors import UsageError
 from pipelines.frame import WHOLE_FRAME, Picture
+from pipelines.predict.engines import openvino_convert as conversion
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models import catalog
-from pipelines.predict.models import convert as conversion
-from pipelines.predict.models.kinds import KINDS, EngineKind, Place, Prepared, kind_of
+from pipelines.predict.models.kinds import KINDS, EngineKind, kind_of
 from pipelines.predict.models.store import Calibrated, Choice, ModelFacts, Stored
+from pipelines.predict.prepared import Place, Prepared
 from pipelines.predict.preprocess import RgbPreprocess
 from pipelines.tasks.classification import ClassAgreement, agreement
 
@@ -137,10 +138,10 @@ def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictu
     :raises UsageError: if a kind cannot run the network.
     """
     if name.kind == "onnx":
-        model, spec, batch = conversion.from_onnx(name)
+        model, spec, batch = conversion.from_onnx(Path(name.text))
         conversion.save(model, folder / "model.xml")
         return ModelFacts(spec, _names_for(model), batch, Choice())
-    kinds = [kind for kind in KINDS.values() if kind.runs_on("cpu") and kind.reads(name)]
+    kinds = [kind for kind in KINDS.values() if kind.runs_on("cpu") and name.kind not in kind.not_read]
     with ThreadPoolExecutor(1, "sample") as decoder:
         # While torch and timm are imported, which takes seconds.
         sample = decoder.submit(pictures) if pictures is not None else None
@@ -149,7 +150,7 @@ def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictu
             kind.prepare(network, folder)
         if sample is None:
             return ModelFacts(network.input, network.names, network.batch, _unmeasured(kinds[0]))
-        prepared = Prepared(name, folder, network.batch, network)
+        prepared = Prepared(name.load, folder, network.batch, network)
         choice = _compare(kinds, prepared, threads, _pixels(network, sample.result()))
     return ModelFacts(network.input, network.names, network.batch, choice)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
-from pipelines.predict.models.kinds import Place, Prepared, kind_of
+from pipelines.predict.models.kinds import kind_of
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
+from pipelines.predict.prepared import Place, Prepared
 from pipelines.predict.preprocess import InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
@@ -216,7 +218,7 @@ def _network(name: catalog.ModelName, options: ModelOptions, labels: tuple[str, 
         folder, record = calibrated.folder, calibrated.record()
         why += f"; {figures(record)}{forced(record)}"
     kind, apart, bulk = kind_of(engine), options.workers is not None, options.load.bulk
-    prepared = Prepared(name, folder, facts.batch)
+    prepared = Prepared(partial(catalog.load, name.text), folder, facts.batch)
     single_ms = autoselect.single_ms(facts, precision)
 
     def make(device: str, threads: int) -> Engine:
@@ -238,7 +240,7 @@ def _loaded(
         raise UsageError(f"`engine` {kind.name} {where}; use `engine` torch or `device` cpu")
     precision = "fp32" if options.precision == "auto" else options.precision
     loaded, apart = name.load(), options.workers is not None
-    prepared = Prepared(name, batch=loaded.batch, loaded=None if apart else loaded)
+    prepared = Prepared(partial(catalog.load, name.text), batch=loaded.batch, loaded=None if apart else loaded)
 
     def make(device: str, threads: int) -> Engine:
         return kind.engine(prepared, Place(device, precision, threads, apart=apart))

@@ -67,6 +67,14 @@ def find(name: str) -> ModelName:
     return ModelName(name, "torchvision", identity, load=lambda: _load_torchvision(name))
 
 
+def load(name: str) -> LoadedModel:
+    """Load the network that `name` means. Unlike `ModelName.load` it can be sent to another process.
+
+    :raises UsageError: if there is no such model, or it cannot be loaded.
+    """
+    return find(name).load()
+
+
 def check(name: str) -> None:
     """Find out whether a model of this name exists, before anything is opened. Imports torch for torchvision's and
     timm's names, which are kept in their code.

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.engines.engine import warm_sizes
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.engines.torch import CudaDevice, HostDevice, TorchEngine
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.models import convert
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.workers.worker_engine import WorkerEngine
 from tests.predict.fakes import LateDevice, LateStream

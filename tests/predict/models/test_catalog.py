@@ -21,9 +21,9 @@ import torch
 from onnx import TensorProto, helper
 
 from pipelines.errors import UsageError
+from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
-from pipelines.predict.models import convert
 from pipelines.predict.models.catalog import LoadedModel, check, find, imagenet_names, read_labels
 from pipelines.predict.preprocess import InputSpec
 
@@ -349,7 +349,7 @@ def test_an_onnx_file_runs_in_openvino_at_any_batch_that_its_graph_allows(
     tmp_path: Path, batch: int | None, fixed_inside: bool, takes: int | None
 ) -> None:
     path = _onnx(tmp_path / "m.onnx", batch, fixed_inside=fixed_inside)
-    model, spec, only = convert.from_onnx(find(str(path)))
+    model, spec, only = convert.from_onnx(path)
     assert only == takes
     convert.save(model, tmp_path / "model.xml")
     pixels = _pixels(3)
@@ -361,14 +361,14 @@ def test_an_onnx_file_runs_in_openvino_at_any_batch_that_its_graph_allows(
 
 @pytest.mark.parametrize(("how", "says"), [({"channels": 1}, "3 (RGB)"), ({"side": "s"}, "(batch, 3, height, width)")])
 def test_an_onnx_file_that_takes_no_pictures_is_refused(tmp_path: Path, how: dict[str, Any], says: str) -> None:
-    assert says in _said(lambda: convert.from_onnx(find(str(_onnx(tmp_path / "m.onnx", None, **how)))))
+    assert says in _said(lambda: convert.from_onnx(_onnx(tmp_path / "m.onnx", None, **how)))
 
 
 def test_a_damaged_onnx_file_is_one_line(tmp_path: Path) -> None:
     path = _onnx(tmp_path / "m.onnx", None)
     for damaged in (b"rubbish" * 100, path.read_bytes()[:40]):
         path.write_bytes(damaged)
-        assert "ONNX" in _said(lambda: convert.from_onnx(find(str(path))))
+        assert "ONNX" in _said(lambda: convert.from_onnx(path))
 
 
 def test_an_onnx_file_is_not_for_torch(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_the_default_models_names_are_imagenets() -> None:
 def test_junk_is_one_line_and_nothing_of_openvino_s_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "junk.onnx"
     path.write_bytes(bytes(range(256)) * 20)
-    said = _said(lambda: convert.from_onnx(find(str(path))))
+    said = _said(lambda: convert.from_onnx(path))
     assert "Model can't be parsed" in said
     assert "src/" not in said
     assert capfd.readouterr() == ("", "")

@@ -13,10 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.openvino_import import import_openvino
-from pipelines.predict.models import convert
-from pipelines.predict.models.catalog import find
 from pipelines.predict.models.int8 import TOP, attends, round_weights, rounded_with_sums
 from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
@@ -95,7 +94,7 @@ def weights(model: Any) -> list[Array]:
 
 def test_the_weights_of_a_model_are_rounded_in_place(tmp_path: Path) -> None:
     """Of plain pictures only the sums of filters count: they are seen as before, within what one step is."""
-    model = convert.from_onnx(find(str(depthwise(tmp_path / "m.onnx"))))[0]
+    model = convert.from_onnx(depthwise(tmp_path / "m.onnx"))[0]
     before = weights(model)
     plain = np.full((2, 3, SIDE, SIDE), [[[[200]], [[30]], [[90]]], [[[10]], [[250]], [[128]]]], np.uint8)
     exact = answers(model, plain)
@@ -111,7 +110,8 @@ CODE = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from pipelines.predict.models import convert, int8
+from pipelines.predict.engines import openvino_convert as convert
+from pipelines.predict.models import int8
 work = Path(sys.argv[1])
 for name, batch in (("free", None), ("four", 4)):
     made = int8.quantised(work / f"{name}.xml", np.load(work / "red.npy"), batch)
@@ -130,7 +130,7 @@ def test_what_was_silent_while_calibrating_is_heard(tmp_path: Path) -> None:
     np.save(tmp_path / "red.npy", red)
     core = import_openvino().Core()
     for name, batch in (("free", "n"), ("four", 4)):
-        model = convert.from_onnx(find(str(depthwise(tmp_path / f"{name}.onnx", batch=batch))))[0]
+        model = convert.from_onnx(depthwise(tmp_path / f"{name}.onnx", batch=batch))[0]
         if batch == 4:
             model.reshape([4, 3, SIDE, SIDE])
         convert.save(model, tmp_path / f"{name}.xml")
@@ -181,4 +181,4 @@ def test_what_openvino_compiled_serves_every_precision_and_goes_with_its_model(t
 
 def _saved(folder: Path, last: int) -> None:
     path = depthwise(folder / "m.onnx", last=np.full((6, 3), last, np.float32))
-    convert.save(convert.from_onnx(find(str(path)))[0], folder / "model.xml")
+    convert.save(convert.from_onnx(path)[0], folder / "model.xml")

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from pipelines.errors import UsageError
-from pipelines.predict.models import convert
+from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.models.catalog import find
 from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
@@ -65,7 +65,7 @@ def test_a_model_is_converted_once_and_its_facts_come_back_whole(store: ModelSto
 
 def test_a_disk_that_is_full_is_said(store: ModelStore, tmp_path: Path) -> None:
     """The kernel refuses to let a file grow, as a full disk does; OpenVINO only says "iostream error"."""
-    model = convert.from_onnx(find(str(_big_onnx(tmp_path / "m.onnx"))))[0]
+    model = convert.from_onnx(_big_onnx(tmp_path / "m.onnx"))[0]
 
     def written(folder: Path) -> ModelFacts:
         convert.save(model, folder / "model.xml")

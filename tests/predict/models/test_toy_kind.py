@@ -13,7 +13,8 @@ from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import HostEngine, Slot
 from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.builder import Load, ModelOptions, build_predictor
-from pipelines.predict.models.kinds import KINDS, EngineKind, Place, Prepared
+from pipelines.predict.models.kinds import KINDS, EngineKind
+from pipelines.predict.prepared import Place, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 from tests.fakes import labels_of
 from tests.predict.fakes import frame, picture
@@ -54,14 +55,14 @@ def prepare(model: LoadedModel, folder: Path) -> None:
     (folder / "toy.txt").write_text("2")
 
 
-def make(prepared: Prepared, place: Place) -> ToyEngine:
+def engine(prepared: Prepared, place: Place) -> ToyEngine:
     assert prepared.folder is not None
     return ToyEngine(prepared.folder, place.precision)
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(KINDS, "toy", EngineKind("toy", ("cpu",), ("fp32",), make, prepare))
+    monkeypatch.setitem(KINDS, "toy", EngineKind("toy", ("cpu",), ("fp32",), __name__))
     path = tmp_path / "means.pt2"
     example = torch.zeros(2, 3, SIZE, SIZE)
     torch.export.save(torch.export.export(Means().eval(), (example,), dynamic_shapes=({0: torch.export.Dim("b")},)), path)

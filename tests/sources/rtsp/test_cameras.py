@@ -94,7 +94,7 @@ def test_every_picture_of_another_server(clips: Path, name: str) -> None:
 
 def test_a_server_that_sends_over_udp_alone(clips: Path) -> None:
     need("vlc")
-    with Vlc(clips / "h264.mkv") as server, pytest.raises(SourceError, match="--rtsp-transport udp") as caught:
+    with Vlc(clips / "h264.mkv") as server, pytest.raises(SourceError, match="`rtsp_transport` udp") as caught:
         everything(camera(server.url, "native tcp"))
     assert caught.value.permanent
 

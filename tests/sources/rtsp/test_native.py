@@ -334,4 +334,4 @@ class TestEnds:
         with Camera(described("h264"), transport, read_s=0.3, clock=time.monotonic) as camera:
             camera.player.until_ended()
         assert "no picture for 0.3 s" in str(camera.player.error)
-        assert ("--rtsp-transport tcp" in str(camera.player.error)) is hinted
+        assert ("`rtsp_transport` tcp" in str(camera.player.error)) is hinted

@@ -12,7 +12,6 @@ from typing import Any
 from pipelines.errors import UsageError
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.models.catalog import ModelName
 from pipelines.predict.preprocess import InputSpec, resize_of
 
 
@@ -38,7 +37,7 @@ def from_network(network: LoadedModel) -> Any:
     return with_uint8_input(model, spec)
 
 
-def from_onnx(name: ModelName) -> tuple[Any, InputSpec, int | None]:
+def from_onnx(path: Path) -> tuple[Any, InputSpec, int | None]:
     """The model, its input and its only batch size (None: any).
 
     :raises UsageError: if it cannot be read or is no classifier of pictures.
@@ -49,15 +48,15 @@ def from_onnx(name: ModelName) -> tuple[Any, InputSpec, int | None]:
     # Asked for by name: of a file that is none `read_model` tries every format, and each prints what it thinks of it.
     reader = FrontEndManager().load_by_framework("onnx")
     try:
-        model = reader.convert(reader.load(str(name.path)))
+        model = reader.convert(reader.load(str(path)))
     except Exception as error:
-        raise UsageError(f"{name.text!r} is not an ONNX model that OpenVINO reads: {_reason(error)}") from error
+        raise UsageError(f"{str(path)!r} is not an ONNX model that OpenVINO reads: {_reason(error)}") from error
     shape = model.input(0).partial_shape if len(model.inputs) == 1 else None
     if shape is None or shape.rank.is_dynamic or len(shape) != 4 or any(shape[k].is_dynamic for k in (2, 3)):
-        raise UsageError(f"{name.text!r} must have one input of shape (batch, 3, height, width), got {model.inputs}")
+        raise UsageError(f"{str(path)!r} must have one input of shape (batch, 3, height, width), got {model.inputs}")
     height, width = shape[2].get_length(), shape[3].get_length()
     if shape[1].is_dynamic or shape[1].get_length() != 3:
-        raise UsageError(f"{name.text!r} takes {shape[1]} channels; a model of 3 (RGB) is needed")
+        raise UsageError(f"{str(path)!r} takes {shape[1]} channels; a model of 3 (RGB) is needed")
     batch = None if shape[0].is_dynamic else shape[0].get_length()
     if batch is not None:
         batch = _free_batch(model, batch, height, width)
