@@ -25,7 +25,7 @@ def from_network(network: LoadedModel) -> Any:
     example = torch.zeros(network.batch or 1, 3, spec.height, spec.width)
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            # The converter traces with torch.jit, which torch calls deprecated; that is its affair.
+            # The converter traces with torch.jit, which torch calls deprecated. Users cannot change that.
             warnings.simplefilter("ignore")
             if network.program is not None:
                 model = ov.convert_model(network.program)
@@ -45,7 +45,7 @@ def from_onnx(path: Path) -> tuple[Any, InputSpec, int | None]:
     import_openvino()
     from openvino.frontend import FrontEndManager
 
-    # Asked for by name: of a file that is none `read_model` tries every format, and each prints what it thinks of it.
+    # `read_model` would try every format on a file that is no ONNX file, and each reader prints its complaint.
     reader = FrontEndManager().load_by_framework("onnx")
     try:
         model = reader.convert(reader.load(str(path)))
@@ -101,7 +101,7 @@ def _check_output(model: Any) -> None:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write .xml and .bin, in full precision: what precision runs is chosen when it is compiled.
+    """Write .xml and .bin in full precision: the engine chooses its precision when it compiles the model.
 
     :raises OSError: if they cannot be written.
     """
@@ -110,19 +110,19 @@ def save(model: Any, path: Path) -> None:
     try:
         ov.save_model(model, str(path), compress_to_fp16=False)
     except RuntimeError as error:
-        # It only says "iostream error": what the system says is found out by writing.
+        # OpenVINO says only "iostream error". Another write to the same disk fails with the system's reason.
         _write_as_much(path.with_suffix(".bin"))
         raise OSError(errno.EIO, _reason(error), str(path)) from error
 
 
 def _write_as_much(path: Path) -> None:
-    """:raises OSError: if no more can be written behind the end of a file that was broken off."""
+    """:raises OSError: if the disk takes no more bytes at the end of the file."""
     with path.open("ab") as file:
         for _ in range(64):
             file.write(bytes(1 << 20))
 
 
 def _reason(error: BaseException) -> str:
-    """What is said behind the names of OpenVINO's own files, in its last line."""
+    """The last line of OpenVINO's error, without the names of its source files."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

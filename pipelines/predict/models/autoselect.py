@@ -27,7 +27,7 @@ from pipelines.predict.preprocess import RgbPreprocess
 from pipelines.tasks.classification import ClassAgreement, agreement
 
 BATCH = 8
-"""The size at which engines are compared: what files run, and enough for what a batch costs beside its frames."""
+"""The batch size at which engines are compared: that of files, large enough to spread the cost of a batch over its frames."""
 Pictures = Callable[[], Sequence[Picture]]
 """Gives the pictures on which engines and precisions are compared. It is called in a thread of its own."""
 
@@ -111,7 +111,7 @@ def single_ms(facts: ModelFacts, precision: str) -> float | None:
 def calibrated(stored: Stored, model: str) -> Calibrated:
     """The int8 form of a model for this CPU.
 
-    :raises UsageError: if there is none; with what to do.
+    :raises UsageError: if there is none; it names the command that makes one.
     """
     found = stored.calibrated(cpu_name())
     if found is None:

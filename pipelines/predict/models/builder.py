@@ -261,7 +261,7 @@ def places(threads: int, single_ms: float | None, budget_ms: float | None) -> in
     it is unknown; budget_ms: None if no frame has a deadline.
 
     As many as there are threads, but with cameras only as long as a single frame takes no more than a part of the budget. A
-    batch over all cores waits at the end of every layer for the thread whose core a decoder has, and spins meanwhile: with
+    batch over all cores spins at the end of every layer until the thread on a decoder's core is done: with
     eight 720p cameras on 2 cores, batches of any size took twice their time (bf16: 4 frames 25 ms; 13 without decoders), and a
     third of a frame's CPU time was waste.
     """

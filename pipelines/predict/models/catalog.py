@@ -1,7 +1,7 @@
-"""The names that `--model` takes, and what they mean: where a network comes from and what it was trained to see.
+"""The names that `--model` takes. Each gives the origin of a network and the input that it was trained on.
 
-Nothing heavy is imported before a network is really needed; a model whose converted form is in the store is not loaded
-at all. Weights are never unpickled blindly: `weights_only`, safetensors, or an exported program.
+torch and timm are imported only when a network is loaded. A model with a converted form in the store is not loaded. Weights
+are never unpickled without limits: they are read with `weights_only`, from safetensors, or from an exported program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A model that was asked for. `identity` changes when its weights or what reads them change: the key of the store."""
+    """The model of a name. `identity`, the key of the store, changes if the weights or the library that reads them change."""
 
     text: str
     kind: Kind
@@ -50,7 +50,7 @@ def _never() -> LoadedModel:
 
 
 def find(name: str) -> ModelName:
-    """What `name` means. Nothing is loaded.
+    """The model of a name. Nothing is loaded.
 
     :raises UsageError: if there is no such model or file.
     """
@@ -183,7 +183,7 @@ def _load_torchvision(name: str) -> LoadedModel:
 
 @contextmanager
 def _hub() -> Iterator[None]:
-    """timm's hub asks again and again for almost a minute where there is no network. Told so, it takes what it has, at once."""
+    """Without a network, timm's hub retries for almost a minute. In its offline mode it uses its cache at once."""
     from huggingface_hub import constants
 
     if _answers(constants.ENDPOINT):
@@ -240,7 +240,7 @@ def _load_pt2(path: Path) -> LoadedModel:
 
 @contextmanager
 def _only_weights() -> Iterator[None]:
-    """What torch.export.load cannot read as weights it unpickles, whatever it is: that may run a stranger's code."""
+    """torch.export.load unpickles parts that it cannot read as weights, and a pickle may run a stranger's code."""
     import torch
 
     load = torch.load
@@ -252,7 +252,7 @@ def _only_weights() -> Iterator[None]:
 
 
 def _first_input(program: Any) -> list[Any]:
-    """Shape of the program's only input; empty where there is none, several, or no tensor."""
+    """Shape of the program's only input; empty if it has no input, several, or one that is no tensor."""
     names = program.graph_signature.user_inputs
     nodes = [n for n in program.graph.nodes if n.name in names]
     return list(getattr(nodes[0].meta["val"], "shape", ())) if len(names) == len(nodes) == 1 else []

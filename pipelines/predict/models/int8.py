@@ -17,14 +17,14 @@ sure (p > 0.3):
     and kept sums, no bias correction       0.996 (0.994) 1.00   0.996 (0.989) 1.00   0.998   0.998    4.8   2.2   <- this
 
 - One range a tensor: NNCF gives each channel of a depthwise layer's input a range of its own. A channel that is silent on the
-  calibration's pictures is then silent for ever. It costs no time. For ranges, all of what was seen (MINMAX) is as good as
-  NNCF's means or better, by 0.001.
+  calibration's pictures is then silent for ever. It costs no time. Ranges from the least to the largest value (MINMAX) are as
+  good as NNCF's means or better, by 0.001.
 - No overflow fix: it spares CPUs without VNNI a saturating sum by halving the range of the first layer's weights. On such a CPU
-  this model saturates (cosine 0.88); with all ranges halved it is 0.96 to 0.98. The gate, which is measured where it runs,
-  refuses both.
+  this model saturates (cosine 0.88); with all ranges halved it is 0.96 to 0.98. The accuracy gate,
+  measured on that CPU, refuses both.
 - Kept sums (`round_weights`): rounding each weight to the nearest moves the sum of a filter, and with it the mean of its
-  output; one depthwise layer of 32 filters cost 0.007 of cosine alone. Rounding that keeps the sum costs nothing, and what
-  bias correction would mend on the calibration's pictures is mended on all.
+  output; one depthwise layer of 32 filters cost 0.007 of cosine alone. Rounding that keeps the sum costs nothing, and it
+  removes on all pictures the shift that bias correction removes on the calibration's pictures only.
 - Transformers need NNCF's way for them (smooth quantisation): a ViT-tiny with random weights went from 0.94 to 0.997.
 - Frames: 8, 43 and 200 (of one clip, of all) gave the same within 0.001. Presets: MIXED and PERFORMANCE too, in time as well.
 """
@@ -48,8 +48,8 @@ TOP = 127
 def quantised(model: Path, frames: npt.NDArray[np.uint8], batch: int | None) -> Any:
     """The int8 form of a stored fp32 model, as an OpenVINO model with the same input and output. Imports torch.
 
-    frames: (n, 3, H, W) uint8, what ranges are taken from; batch: the only size that the model takes (None: any), of which
-    the last frames that do not fill one are repeated.
+    frames: (n, 3, H, W) uint8, the source of the ranges; batch: the only size that the model takes (None: any). The last batch
+    is filled with the first frames.
     """
     exact = import_openvino().Core().read_model(str(model))
     round_weights(exact)

@@ -1,9 +1,9 @@
-"""Converted models on disk, each with what preprocessing, labels and the scheduler need beside it.
+"""Converted models on disk, each with the input, the labels and the batch timings that a start needs.
 
-A second start reads everything from here and imports neither torch nor timm. One folder for each model identity and set
-of versions; written whole into a temporary folder and renamed, so that two processes may convert at once. OpenVINO keeps what
-it compiled in a folder beside the model, by a key of its own with its version and the CPU's name; one serves every precision.
-That key does not see weights that change at the same path within a second (tried), so that the folder goes with the model.
+A second start reads everything from here and imports neither torch nor timm. Each model identity and set of versions has one
+folder. It is written into a temporary folder and renamed, so that two processes can convert at once. OpenVINO keeps compiled
+models in a folder beside the model. Its own key has its version and the CPU's name; one folder serves every precision. That
+key misses weights that change at the same path within a second (tried), so the compiled folder is deleted with the model.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.scheduling.profile import Timing
 
 FORMAT = 2
-"""Raised when what is stored changes its meaning."""
+"""Version of the stored files. Raise it if their meaning changes."""
 CALIBRATION = 1
-"""Raised when models are made int8 in another way."""
+"""Version of the way to int8. Raise it if the way changes."""
 SIZES = "sizes.json"
 STALE_S = 3600.0
-"""A temporary folder so old is what a killed process has left."""
+"""A temporary folder of this age belongs to a process that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Stored:
         self.model = folder / "model.xml"
 
     def calibrated(self, cpu: str) -> Calibrated | None:
-        """The int8 form that was made on this kind of CPU; None where there is none, or half of one."""
+        """The int8 form that was made on this kind of CPU; None if it is missing or incomplete."""
         found = Calibrated(self._int8(cpu))
         try:
             found.record()
@@ -94,7 +94,7 @@ class Stored:
     def calibrate(self, cpu: str, make: Callable[[Path], dict[str, Any]]) -> Calibrated:
         """Keep the int8 form that `make(folder)` writes as `model.xml`, in place of an earlier one; its result is the record.
 
-        :raises UsageError: if it cannot be written. What `make` raises leaves what was there.
+        :raises UsageError: if it cannot be written. An error of `make` passes through, and the earlier form stays.
         """
         try:
             with _fresh(self.folder, "int8") as fresh:
@@ -107,14 +107,14 @@ class Stored:
         return Calibrated(self._int8(cpu))
 
     def _put(self, fresh: Path, place: Path) -> None:
-        """In two renames: who looks meanwhile finds the old one, the new one, or for a moment none; never half of one."""
+        """Replace a folder with two renames. A reader finds the old folder, the new one, or briefly none; never half of one."""
         old = fresh.with_name(f"{fresh.name}-old")
         try:
             with suppress(FileNotFoundError):
                 place.rename(old)
             fresh.rename(place)
         except OSError:
-            # Another process was faster, and what it wrote is as good.
+            # Another process was faster. Its form is as good.
             if not (place / "record.json").is_file():
                 raise
         finally:
@@ -140,7 +140,7 @@ class Stored:
         return ModelFacts(spec, tuple(names) if names is not None else None, raw["batch"], Choice(**raw["choice"]))
 
     def profile(self, key: str) -> dict[int, Timing] | None:
-        """The figures of an earlier start on this machine, by batch size; None where there are none."""
+        """The timings of an earlier start on this machine, by batch size; None if there are none."""
         try:
             raw = json.loads((self.folder / f"profile-{_slug(key)}.json").read_text())
             return {int(b): Timing(*t) for b, t in raw.items()}
@@ -148,7 +148,7 @@ class Stored:
             return None
 
     def keep_profile(self, key: str, table: Mapping[int, Timing]) -> None:
-        """Remember figures for the next start. A full disk is no reason to fail: the next start measures again."""
+        """Keep the timings for the next start. On a full disk nothing is kept or fails: the next start measures again."""
         try:
             _write(self.folder / f"profile-{_slug(key)}.json", {b: (t.median_s, t.p99_s) for b, t in table.items()})
         except OSError:
@@ -181,7 +181,7 @@ class ModelStore:
         return stored
 
     def forget_unfinished(self) -> None:
-        """Remove what this process has begun to write. For the last resort: who writes still hangs."""
+        """Remove the temporary folders of this process. Called before the process is ended while a conversion still hangs."""
         begun = f"{_prefix('*')}*"
         for folder in [*self.folder.glob(begun), *self.folder.glob(f"*/{begun}")]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -197,18 +197,18 @@ class ModelStore:
             _write(fresh / "facts.json", asdict(facts))
             _seal(fresh)
             if not stored.whole():
-                shutil.rmtree(stored.folder, ignore_errors=True)  # what is left of a model that was deleted in part
+                shutil.rmtree(stored.folder, ignore_errors=True)  # the rest of a model that was deleted in part
             try:
                 fresh.rename(stored.folder)
             except OSError:
-                # Another process was faster; what it wrote is as good. Anything else shows when the model is read.
+                # Another process was faster, and its model is as good. Any other error shows when the model is read.
                 if not stored.whole():
                     raise
 
 
 @contextmanager
 def _fresh(parent: Path, name: str) -> Iterator[Path]:
-    """A folder to write in, until it is renamed; whatever happens, nothing is left of it."""
+    """A temporary folder to write in. The caller renames it; otherwise it is removed, also after an error."""
     for left in parent.glob(".*-*-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > STALE_S:
@@ -221,7 +221,7 @@ def _fresh(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _prefix(name: str) -> str:
-    """How the names of this process's temporary folders begin."""
+    """First part of the names of this process's temporary folders."""
     return f".{name}-{os.getpid()}-"
 
 
@@ -233,12 +233,12 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 def _seal(folder: Path) -> None:
-    """Note how large the model's files are."""
+    """Note the sizes of the model's files."""
     _write(folder / SIZES, {path.name: path.stat().st_size for path in folder.glob("model.*")})
 
 
 def _sealed(folder: Path) -> bool:
-    """Whether they are there, and still so large."""
+    """Whether the model's files exist with the noted sizes."""
     try:
         sizes = json.loads((folder / SIZES).read_text())
         return "model.xml" in sizes and all((folder / name).stat().st_size == size for name, size in sizes.items())

@@ -11,7 +11,7 @@ Queue = StreamQueue | RequestQueue
 
 
 class Registry:
-    """Open streams, closed ones whose last frame has not ended, and queues of requests. Guarded by `lock`, the scheduler's."""
+    """Open streams, closed streams with frames in progress, and queues of requests. The scheduler's `lock` guards it."""
 
     def __init__(self, options: SchedulerOptions, fill: int, lock: threading.Lock) -> None:
         """fill: rows of a file batch."""
