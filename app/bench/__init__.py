@@ -1,6 +1,6 @@
-"""`watchline bench`: what this machine reaches, beside what its parts would allow.
+"""`watchline bench`: the figures of this machine, beside the limits that its parts set.
 
-files        a clip worked off as fast as it goes
-streams      how many cameras are served within the budget
-concurrency  what batching, overlapping and warming up pay here
+files        a clip, as fast as the machine allows
+streams      the most cameras that are served within the budget
+concurrency  the gains of batching, overlapping and the warm-up
 """

@@ -21,14 +21,14 @@ from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 
 BUDGET_S = 10.0
-"""The budget of a request: so long that none is refused."""
+"""Budget of a request; long enough that none is refused."""
 SETTLE = 0.2
 """Share of the time that is not counted at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """What was answered. `p50_ms`, `p99_ms`: of an answer; None where nobody waits for a single one."""
+    """Answers of one load. per_s: answers a second; p50_ms, p99_ms: latency of an answer, None if no client waits for it."""
 
     per_s: float
     mean_batch: float
@@ -50,7 +50,7 @@ class Answering:
         )
         self.predictor = AsyncBatchPredictor(engine, model.preprocess, model.task, options, events=PredictorEvents(self._batch))
         self.frames = self.batches = 0
-        """Of batches that have ended."""
+        """Frames and batches that have ended."""
 
     def _batch(self, size: int, seconds: float) -> None:
         self.frames += size
@@ -65,7 +65,7 @@ class Answering:
 
 
 def one_by_one(answering: Answering, picture: Picture, clients: int, seconds: float) -> LoadFigures:
-    """So many clients, each of which asks again when it has its answer."""
+    """Several clients; each sends its next request after its answer."""
     predictor, took = answering.predictor, [Histogram() for _ in range(clients)]
     frames, batches = answering.frames, answering.batches
     begin_s = time.monotonic() + SETTLE * seconds
@@ -99,7 +99,7 @@ def _ask(
 
 
 def stream(answering: Answering, picture: Picture, seconds: float) -> LoadFigures:
-    """One stream that loses nothing and waits for nobody, as a file."""
+    """One stream that loses nothing and does not wait for answers, as a file."""
     predictor, answered = answering.predictor, 0
     frames, batches = answering.frames, answering.batches
     pending: Channel[tuple[Frame, Future[Prediction]]] = Channel(4096, "block")
@@ -107,7 +107,7 @@ def stream(answering: Answering, picture: Picture, seconds: float) -> LoadFigure
     end_s = begin_s + seconds
 
     def send() -> None:
-        with suppress(Closed):  # by an error of the other side
+        with suppress(Closed):  # the other thread failed
             for index in count():
                 frame = _frame("stream", index, picture)
                 if frame.trace.arrived_s > end_s:
@@ -132,7 +132,7 @@ def stream(answering: Answering, picture: Picture, seconds: float) -> LoadFigure
 
 
 def middle(loads: Sequence[LoadFigures]) -> LoadFigures:
-    """Of several rounds, the median of each figure."""
+    """The median of each figure over several rounds."""
 
     def median(values: list[float | None]) -> float | None:
         known = [v for v in values if v is not None]

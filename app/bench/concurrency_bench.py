@@ -1,7 +1,7 @@
-"""`watchline bench concurrency`: what the method promises, measured here: which of it pays on this machine, and why.
+"""`watchline bench concurrency`: the gains of concurrency, batching, overlapping and the warm-up on this machine, with reasons.
 
-For the model that was asked for, and for a device with a GPU's shape of time (a batch of b takes 8 + 0.5 b ms). Requests are
-pictures handed straight to the predictor, so that neither decoder nor outputs blur what is compared.
+Measured on the model of the settings, and on a device with a GPU's batch times (a batch of b takes 8 + 0.5 b ms). Requests
+are pictures handed straight to the predictor, so that neither decoder nor outputs disturb the comparison.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from pipelines.watch import NullWatch
 log = logging.getLogger("watchline.bench")
 
 AT_ONCE, CLIENTS = 8, 16
-"""Requests at once; and where batching is compared, as many as make its batches worth it."""
+"""Clients of the comparison of concurrent requests, and of batching, which needs more of them."""
 GPU_LIKE = {"model": PROBE, "probe_ms_per_batch": 8.0, "probe_ms_per_frame": 0.5}
 ROUNDS = 3
 """Turns of each measurement."""
 PAYS = 1.1
-"""So many times as good is a gain; less may be the machine's mood."""
+"""The least ratio that counts as a gain; a smaller one may be noise."""
 
 
 SLOW_MS = 5.0
-"""A first use that takes so much longer is felt, if it takes twice as long as well."""
+"""A first batch is slow if it takes this much longer than a warm one, and at least twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One promise kept and not kept. `words`: whether it pays here, in a sentence."""
+    """One technique, measured with and without it. `words`: a sentence on whether it pays."""
 
     promise: str
     without: LoadFigures
@@ -59,13 +59,13 @@ class Compared:
 
     @property
     def gain(self) -> float:
-        """Throughput, as many times."""
+        """Ratio of the throughputs."""
         return times(self.kept, self.without)
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All of one model. `first_ms` and `warm_ms` by batch size."""
+    """The results of one model. `first_ms` and `warm_ms` by batch size."""
 
     model: str
     why: str
@@ -94,12 +94,12 @@ def _picture(settings: Settings) -> Picture:
 
 
 def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
-    load = Load(cameras=1)  # somebody waits for each answer
+    load = Load(cameras=1)  # a client waits for each answer
     models = [build.make_model(settings, PredictorEvents(), load) for _ in range(3)]
     engine = models[0].engine
     parallel, most = engine.parallel, largest_batch(engine, load, settings.max_batch)
     log.info("%s", models[0].why)
-    # The engine is fresh: before anything else has used its batch sizes.
+    # The engine is fresh: no batch size has been used yet.
     first_ms, warm_ms = first_use(engine, most)
     known = Profile({b: Timing(1e-3 * ms, 1e-3 * ms) for b, ms in warm_ms.items()}, most)
     loads = _loads(models, known, picture, (parallel, most), seconds)
@@ -124,7 +124,7 @@ def _findings(settings: Settings, picture: Picture, seconds: float) -> Findings:
 def _loads(
     models: Sequence[Model], known: Profile, picture: Picture, batches: tuple[int, int], seconds: float
 ) -> tuple[list[LoadFigures], ...]:
-    """The rounds of each measurement. They take turns, so that the machine's moods meet all of them."""
+    """The rounds of each measurement. The measurements take turns, so that noise of the machine meets all of them."""
     parallel, most = batches
     usual, single, alone = (
         Answering(model, known, most=size, parallel=parallel, ahead=ahead)
@@ -163,7 +163,7 @@ def first_use(engine: Any, most: int) -> tuple[dict[int, float], dict[int, float
 
 
 def times(kept: LoadFigures, without: LoadFigures) -> float:
-    """How many times as much was answered; 0 where nothing was to compare with."""
+    """Ratio of the throughputs; 0 if there was none without the technique."""
     return kept.per_s / without.per_s if without.per_s else 0.0
 
 

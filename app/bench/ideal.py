@@ -1,4 +1,4 @@
-"""What no scheduler and no machine can beat, in closed form; and how evenly a device was shared."""
+"""Upper bounds of the number of streams, in closed form, and the fairness of their shares."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """How many streams could be served at best. `device`: by the time of batches; `cores`: by the CPU time of all parts, which
-    is no whole number."""
+    """The most streams that could be served. device: bound by the time of batches; cores: bound by the CPU time of all parts,
+    not a whole number."""
 
     device: int
     cores: float
@@ -30,14 +30,14 @@ def by_device(profile: Profile, period_s: float, budget_s: float, parallel: int 
     """Streams of one frame a period: max over b of b * T / l(b), where l(b) is within the budget, times the batches that are
     computed side by side.
 
-    A batch longer than the budget has late frames; one of b works off b / l(b) frames a second at most, and N streams send
-    N / T. Where l(b) = a + beta b and batches may be of any size, that is (T / beta) (1 - a / S).
+    A batch longer than the budget has late frames. Batches of b process b / l(b) frames a second at most, and N streams send
+    N / T. If l(b) = a + beta b and batches may be of any size, that is (T / beta) (1 - a / S).
     """
     return max((math.floor(parallel * b * period_s / s + ROUNDING) for b, s in _within(profile, budget_s)), default=0)
 
 
 def in_step(profile: Profile, period_s: float, budget_s: float, parallel: int = 1) -> int:
-    """The same where each stream has its place in one batch of every period: max over b of b * floor(T / l(b)).
+    """The same if each stream has its place in one batch of every period: max over b of b * floor(T / l(b)).
 
     No bound: batches that run on over the period's end reach more. 8 + 0.5 b ms: 48 in step, and 53 have been served.
     """
@@ -49,11 +49,11 @@ def _within(profile: Profile, budget_s: float) -> list[tuple[int, float]]:
 
 
 def by_cores(parts_ms: Mapping[str, float], cores: int, period_s: float) -> float:
-    """Streams of which every frame costs so much CPU time: 1000 c T / sum."""
+    """Streams that c cores can serve: 1000 c T / sum of the parts' CPU milliseconds a frame."""
     return 1e3 * cores * period_s / max(sum(parts_ms.values()), ROUNDING)
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's index of fairness, (sum x)^2 / (n sum x^2). 1: all have the same, be it nothing; 1/n: one has everything."""
+    """Jain's index of fairness, (sum x)^2 / (n sum x^2). 1: all are equal (also all 0); 1/n: one has everything."""
     squares = sum(x * x for x in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

@@ -1,8 +1,8 @@
 """A clip as a camera sends it: each packet comes at its time and is decoded then, again and again.
 
-`Realtime` decodes a file ahead and releases its pictures by their times, so that decoding is in no latency. Here it is, as with
-a camera, and the clock is open: whatever becomes of the pictures, and however late this thread is, the next packet comes at
-its time. `arrived_s` is when the packet was due, not when the thread woke for it: to wait for a core counts as latency.
+`Realtime` decodes a file ahead and releases its pictures by their times, so its latency has no decoding. Here decoding counts,
+as with a camera. The load is open: each packet comes at its time, even if pictures were dropped or this thread is late.
+`arrived_s` is the time at which the packet was due, not the time at which the thread woke: a wait for a core counts as latency.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pipelines.watch import Watch
 class Player:
     """Plays a file without end, as one session.
 
-    start_s: when the first packet is due (None: when the file is open). Streams that begin at different moments send at
-    different moments of the period.
+    start_s: monotonic seconds at which the first packet is due (None: as soon as the file is open). Streams that begin at
+    different moments send at different moments of the period.
     """
 
     live = True
@@ -63,7 +63,7 @@ class Player:
 def _turns(container: InputContainer, stream: VideoStream) -> Iterator[tuple[Packet, float]]:
     """The clip's packets for ever, each with the seconds after the first at which it is due. The times in them run on.
 
-    A stream without end never empties its decoder: what that holds when a turn ends (with B-frames) is left out.
+    The decoder is never flushed: the pictures that it holds at the end of a turn (with B-frames) are left out.
     """
     period = 1 / (stream.average_rate or DEFAULT_RATE)
     step = round(period / stream.time_base) if stream.time_base else 1

@@ -1,4 +1,4 @@
-"""One trial: so many live streams for some seconds, on a predictor that is ready; and what became of their frames."""
+"""A trial: several live streams for some seconds, on a predictor that is ready, and the figures of their frames."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from pipelines.monitor import LatencyMonitor, StreamLedger
 from pipelines.predict.interface import Predictor
 
 LEAD_S = 0.3
-"""Before the first frames are due: so long, and OPEN_S a stream, takes opening."""
+"""Time to open the streams before the first frames are due; each stream adds OPEN_S."""
 OPEN_S = 0.03
 CAMERA_S = 3.0
-"""So long a camera takes until it sends, at most."""
+"""The longest time until a camera sends."""
 SETTLE_S = 1.5
-"""Not counted at the beginning, or half of the counted time if that is less: what the scheduler knows of streams and batches is
+"""Time at the beginning that is not counted, or half of the counted time if that is less: the scheduler still has the estimates
 of the trial before."""
 AFTER_S = 0.2
-"""Streams go on so long after the counted time: the last counted frames are served like all others."""
+"""Streams go on for this time after the counted time, so that the last counted frames are served like all others."""
 
 
 class Counted:
@@ -63,9 +63,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of the frames that were captured in the counted time.
+    """Figures of the frames that were captured in the counted time.
 
-    goodput: share shown within the budget. fairness: Jain's index of what the streams were shown of their frames.
+    goodput: share shown within the budget. fairness: Jain's index of the streams' shares of shown frames.
     busy: CPU seconds a second, of the whole process; elsewhere: of all others on the same cores.
     adds_up: in every ledger captured = shown + dropped + failed, with nothing left.
     """
@@ -85,17 +85,17 @@ class Trial:
 
     @property
     def largest_batch(self) -> int:
-        """Of batches that were run."""
+        """Size of the largest batch that was run."""
         return max((int(size) for size in self.batch_sizes), default=1)
 
     @property
     def mean_batch(self) -> float:
-        """Frames of the batch that a batch has on average."""
+        """Mean number of frames in a batch."""
         return sum(int(b) * n for b, n in self.batch_sizes.items()) / max(sum(self.batch_sizes.values()), 1)
 
 
 class Rig:
-    """Where trials are played: the model is loaded and warm. `batch` is to be told of every batch."""
+    """Plays trials on a model that is loaded and warm. `batch` must be called for every batch."""
 
     def __init__(self, settings: Settings, stream: StreamPlan) -> None:
         self._settings = settings
@@ -108,7 +108,7 @@ class Rig:
             self._counted.batch(size, seconds)
 
     def play(self, predictor: Predictor, streams: int, seconds: float, period_s: float) -> Trial:
-        """Play so many streams for `seconds`, their frames spread evenly over the period.
+        """Play the streams for `seconds`, their frames spread evenly over the period.
 
         :raises SourceError: if a stream breaks off, or never begins.
         """
@@ -138,7 +138,7 @@ class Rig:
 
 
 def _run(lanes: Sequence[Lane], stop: threading.Event, between: tuple[float, float]) -> Used:
-    """Run the lanes over the counted time; what was used in it. Ends early when a lane does."""
+    """Run the lanes over the counted time; returns the CPU use in it. Ends early if a lane ends."""
 
     def end() -> None:
         stop.set()

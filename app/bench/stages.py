@@ -1,4 +1,4 @@
-"""The parts of the pipeline, each measured alone: what a run is compared with."""
+"""The parts of the pipeline, each measured alone, to compare with a run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ REPEATS = 3
 
 
 def timed(work: Callable[[], Any], frames: int, repeats: int = REPEATS) -> tuple[Any, float]:
-    """What `work` gives, and the CPU milliseconds of one of its frames, warm. CPU time, of all threads, so that whoever else
-    uses the machine counts little."""
+    """The result of `work`, and its CPU milliseconds a frame, warm. CPU time of all threads, so that other programs disturb it
+    little."""
     result = work()
     spent = []
     for _ in range(repeats):
@@ -45,7 +45,7 @@ def timed(work: Callable[[], Any], frames: int, repeats: int = REPEATS) -> tuple
 
 
 def decode(source: Callable[[], Source], frames: int = SAMPLE, repeats: int = REPEATS) -> tuple[list[Capture], float]:
-    """So many captures of a source, and the CPU milliseconds that one takes."""
+    """The first `frames` captures of a source, and the CPU milliseconds of one."""
 
     def take() -> list[Capture]:
         captures = source().frames(threading.Event(), NullWatch())
@@ -53,7 +53,7 @@ def decode(source: Callable[[], Source], frames: int = SAMPLE, repeats: int = RE
         captures.close()
         return taken
 
-    if repeats == 0:  # a camera has no second time; its first frames are as good as any
+    if repeats == 0:  # a camera cannot be played twice
         began = time.process_time()
         captures = take()
         return captures, 1e3 * (time.process_time() - began) / max(len(captures), 1)
@@ -81,8 +81,8 @@ class BatchCost:
 
 
 def model(engine: Engine, max_batch: int, longest_s: float = math.inf) -> dict[int, BatchCost]:
-    """What batches of 1, 2, 4, ... cost on an engine that nobody uses; up to the first that takes longer than `longest_s`.
-    Opens it and closes it."""
+    """The cost of batches of 1, 2, 4, ... on an idle engine, up to the first that takes longer than `longest_s`.
+    Opens and closes the engine."""
     (slot,) = engine.open(max_batch, 1)
     costs: dict[int, BatchCost] = {}
     for b in sizes(engine, max_batch):
@@ -116,7 +116,7 @@ def _batch(engine: Engine, slot: Any, b: int) -> BatchCost:
 
 
 def profile(costs: dict[int, BatchCost], engine: Engine, max_batch: int) -> Profile:
-    """l(b) of every b, from what was measured."""
+    """The time l(b) of every batch size b, from the measured ones."""
     table = {b: Timing(cost.seconds, cost.seconds) for b, cost in costs.items()}
     return Profile(table, max_batch, pads=engine.sizes is not None)
 

@@ -1,8 +1,8 @@
-"""`watchline bench streams`: how many live streams are served within the budget, beside how many could be at best.
+"""`watchline bench streams`: the most live streams that are served within the budget, beside an upper bound.
 
-The best is the smaller of two bounds (see `ideal`), from parts that are measured alone in the same run: the time of batches
-bounds what any scheduler can do, the CPU time of decoder, preprocessing and model what the cores can. The load is open: a
-pipeline that is late slows no source down.
+The upper bound is the smaller of two bounds (see `ideal`), from parts that are measured alone in the same run. The time of
+batches bounds every scheduler; the CPU time of decoder, preprocessing and model bounds the cores. The load is open: a late
+pipeline slows no source down.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ log = logging.getLogger("watchline.bench")
 GOODPUT = 0.99
 """Share of frames within the budget with which streams count as served."""
 OTHERS = 0.1
-"""Cores that others may use meanwhile before the figures say more about them."""
+"""Cores that other programs may use before the output asks to measure again."""
 MOST = 1024
-"""Streams that are tried at most, or nearly. Each has two threads."""
+"""About the most streams that are tried. Each has two threads."""
 CAMERA_FRAMES = 25
-"""Of a camera, which has no second time, only so many are looked at."""
+"""Frames on which a camera's decoding is measured; a camera cannot be played twice."""
 
 
 def bench(settings: Settings, results: Results, *, seconds: float, streams: int | None, as_json: bool) -> int:
-    """Measure and print. streams: so many, without a search.
+    """Measure and print. streams: their number; None: search for the most.
 
-    :raises UsageError: if the source is none that can be had many times.
+    :raises UsageError: if the source cannot be opened several times.
     :raises SourceError: if it breaks off.
     """
     planned = plan(settings)
     if len(planned) != 1:
         raise UsageError(f"bench streams plays one source many times; {len(planned)} were given, name one")
-    make_camera(planned[0].spec, threading.Event(), 0.0)  # says at once if it is none
+    make_camera(planned[0].spec, threading.Event(), 0.0)  # fails at once if the source cannot be opened several times
     sys.setswitchinterval(SWITCH_S)
     limits = StreamLimits(settings, planned[0])
     stage = Rig(settings, planned[0])
@@ -80,7 +80,7 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
 
 
 class StreamLimits:
-    """What the parts allow, each measured alone. Constructed in the main thread; it takes some seconds."""
+    """The bounds that the parts set, each measured alone. Construct it in the main thread; it takes some seconds."""
 
     def __init__(self, settings: Settings, stream: StreamPlan) -> None:
         budget_s = 1e-3 * settings.budget_ms
@@ -94,7 +94,7 @@ class StreamLimits:
         self.parts_ms = {
             "decode": decode_ms,
             "preprocess": stages.preprocess(model.preprocess, captures),
-            # In the batch that costs least of those that are short enough: the most that the cores could do.
+            # The cheapest batch size within the budget: the best case for the cores.
             "model": min(within, default=costs[1].cpu_ms),
         }
         rate = captures[0].info.rate if captures else None
@@ -117,12 +117,12 @@ class StreamLimits:
 
 
 def cameras(settings: Settings) -> Load:
-    """What the predictor will be asked to do: as many streams as make the largest batch, or more."""
+    """The load that the predictor is built for: streams enough to fill the largest batch."""
     return Load(cameras=settings.max_batch, files=False)
 
 
 def _decoded(settings: Settings, stream: StreamPlan) -> tuple[list[Capture], float]:
-    """Some captures, and what one costs. What comes at its own pace is looked at once."""
+    """Some captures, and the CPU milliseconds of one. A source that sets its own pace is measured once."""
     if stream.spec.kind == "file":
         return stages.decode(lambda: make_source(stream.spec, threading.Event()))
     return stages.decode(lambda: make_source(stream.spec, threading.Event()), CAMERA_FRAMES, repeats=0)

@@ -1,4 +1,4 @@
-"""How figures are laid out for people."""
+"""Tables of figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def machine_lines(machine: dict[str, Any]) -> list[str]:
-    """What it was measured on (see `app.machine.machine`)."""
+    """The machine of the measurement (see `app.machine.machine`)."""
     return [
         f"{machine['cpu']}, {machine['cores']} cores, GPU {machine['gpu'] or 'none'}, Python {machine['python']}",
         ", ".join(f"{name} {v}" for name, v in machine["versions"].items()),
