@@ -1,4 +1,4 @@
-"""A connection to a camera, plain or TLS, that never blocks: who waits is the caller."""
+"""A non-blocking connection to a camera, plain or TLS. Callers wait with `wait`, outside of `read` and `send`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from pipelines.errors import SourceError, reason
 from pipelines.sources.rtsp.deadline import ready
 
 RECEIVE_BYTES = 256 << 10
-"""Of one read: more than a key picture has, so that a burst is one call."""
+"""Most bytes of one read: more than a key picture has, so that one call reads a burst."""
 SEND_BYTES = 64 << 10
-"""That wait for a peer that does not read: requests and receiver reports have some hundred."""
+"""Most unsent bytes, if the peer does not read. A request or receiver report has a few hundred."""
 
 
 class HungUp(SourceError):
-    """The camera ended the connection."""
+    """The camera closed the connection."""
 
 
 class Connection:
-    """A connected, non-blocking socket and what still waits to be sent. Thread: one, its owner's."""
+    """A connected, non-blocking socket with its buffer of unsent bytes. Thread: one, the owner's.
+
+    :param one: the socket, which the connection closes.
+    :raises HungUp: if the peer has closed it already.
+    """
 
     def __init__(self, one: socket.socket) -> None:
         self.socket = one
@@ -39,11 +43,14 @@ class Connection:
 
     @property
     def writers(self) -> tuple[socket.socket, ...]:
-        """The socket, if it has something to send."""
+        """The socket if bytes are unsent, else empty."""
         return (self.socket,) if self._out else ()
 
     def wait(self, timeout_s: float, others: Sequence[socket.socket] = ()) -> bool:
-        """Wait for something to read, here or on the others; sends meanwhile what could not be sent at once."""
+        """Wait until this socket or one of `others` is readable, at most `timeout_s` seconds. Returns False after a timeout.
+
+        Unsent bytes are sent meanwhile; it also returns True when the socket accepts them.
+        """
         if self._more:
             return True
         able = ready((self.socket, *others), self.writers, timeout_s)
@@ -51,7 +58,7 @@ class Connection:
         return able
 
     def read(self) -> memoryview:
-        """What has come, at most RECEIVE_BYTES, empty if nothing has. The next read overwrites it.
+        """The received bytes, at most RECEIVE_BYTES; empty if there are none. The next read overwrites the view.
 
         :raises HungUp: if the connection has ended.
         """
@@ -60,7 +67,7 @@ class Connection:
         try:
             size = self.socket.recv_into(self._view)
             while self._tls is not None and size < RECEIVE_BYTES and (more := self._tls.pending()):
-                # A read of TLS gives one record; what is decrypted already does not make the socket readable.
+                # A TLS read returns one record. Records that are decrypted already do not make the socket readable.
                 size += self._tls.recv_into(self._view[size : size + more])
             self._more = self._tls is not None and self._tls.pending() > 0
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -70,15 +77,17 @@ class Connection:
         if not size:
             raise HungUp("the camera hung up")
         if self._quick_ack is not None:
-            # It falls back by itself. A delayed acknowledgement meets the sender's Nagle: 1 frame in 100 came 40 ms late.
+            # The kernel resets this option. Delayed acknowledgements and the sender's Nagle algorithm wait for each other:
+            # 1 frame in 100 came 40 ms late.
             with contextlib.suppress(OSError):
                 self.socket.setsockopt(socket.IPPROTO_TCP, self._quick_ack, 1)
         return self._view[:size]
 
     def send(self, data: bytes) -> bool:
-        """Send now or with the next waits, whole or not at all; False if too much waits already.
+        """Send `data` now and, if the socket is full, during the next calls of `wait`. Returns False, and sends nothing,
+        if more than SEND_BYTES would be unsent.
 
-        That the connection has ended is told by `read`, after all that came before.
+        No error tells that the connection has ended: `read` raises it after all received bytes.
         """
         if len(self._out) + len(data) > SEND_BYTES:
             return False
@@ -96,6 +105,6 @@ class Connection:
                 self._out.clear()
 
     def close(self) -> None:
-        """Close the socket. Twice is fine."""
+        """Close the socket. A second call does nothing."""
         self._view.release()
         self.socket.close()

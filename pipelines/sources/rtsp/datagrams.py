@@ -1,4 +1,4 @@
-"""The two UDP ports of a track: RTP on an even one, RTCP on the next (RFC 3550, section 11)."""
+"""The two UDP ports of a track: RTP on an even port, RTCP on the next one (RFC 3550, section 11)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from pipelines.errors import SourceError
 from pipelines.sources.rtsp.received import Received
 
 TRIES = 64
-"""For an even port whose next one is free, too."""
+"""Tries to find a free even port with a free next one."""
 RECEIVE_BUFFER = 4 << 20
-"""Asked for; the kernel gives what net.core.rmem_max allows. A key picture of 4K comes as 1000 packets at once."""
+"""Requested bytes of the socket's receive buffer; net.core.rmem_max limits it. A 4K key picture is a burst of 1000 packets."""
 MOST_RTP = 512
-"""Datagrams of one `receive`, so that a flood cannot hold the caller."""
+"""Most RTP datagrams of one `receive`, so that it ends during a flood."""
 MOST_RTCP = 32
+"""Most RTCP datagrams of one `receive`."""
 DATAGRAM = 65536
 OPENERS = (b"\x80" + bytes(11), b"\x80\xc9\x00\x01" + bytes(4))
-"""An RTP packet and a receiver report without content: enough for a firewall, and no server takes offence."""
+"""An empty RTP packet and an empty receiver report. They open firewalls for the server's packets; servers ignore them."""
 
 
 class Datagrams:
-    """Bound, non-blocking. Only datagrams from the server's addresses are taken. Thread: one, its owner's.
+    """The two bound, non-blocking UDP sockets of a track. Datagrams from other hosts than the server are dropped.
 
-    `local` is the address (as `getsockname` has it) of the connection over which the track is set up.
+    Thread: one, the owner's.
 
-    :raises SourceError: if there are no free ports.
+    :param local: address (as from `getsockname`) of the RTSP connection on which the track is set up.
+    :param clock: monotonic; of the arrival times.
+    :param buffer: bytes of the receive buffer to ask the kernel for.
+    :raises SourceError: if there are no two free ports.
     """
 
     def __init__(
@@ -46,17 +50,19 @@ class Datagrams:
         self._remote: tuple[tuple[object, ...], tuple[object, ...]] | None = None
         self.rtp, self.rtcp = _pair(family, local, buffer)
         self.port = int(self.rtp.getsockname()[1])
-        """Of RTP; RTCP has the next."""
+        """Local RTP port; the RTCP port is the next one."""
 
     @property
     def sockets(self) -> tuple[socket.socket, socket.socket]:
-        """To wait for."""
+        """The sockets to wait on: RTP, RTCP."""
         return self.rtp, self.rtcp
 
     def expect(self, peer: tuple[object, ...], source: str, ports: tuple[int, int] | None) -> None:
-        """Take what comes from the server: the `peer` of its connection, and `source` if that is an address.
+        """Accept datagrams of the server from now on.
 
-        Opens a firewall on the way to its ports, where it named them.
+        :param peer: address of the RTSP connection's other end.
+        :param source: a second accepted address, from the answer to SETUP; ignored if it is no IP address.
+        :param ports: the server's RTP and RTCP ports; a packet to each opens firewalls. None if the server named none.
         """
         self._servers = {_plain(str(peer[0]))}
         with contextlib.suppress(ValueError):
@@ -70,7 +76,7 @@ class Datagrams:
                 one.sendto(data, address)
 
     def receive(self) -> list[Received]:
-        """What is waiting: reports, then media in the order in which it came. Does not wait."""
+        """The received packets, RTCP first, each kind in order of arrival. Does not wait."""
         packets: list[Received] = []
         self._drain(self.rtcp, "rtcp", MOST_RTCP, packets)
         self._drain(self.rtp, "rtp", MOST_RTP, packets)
@@ -83,18 +89,18 @@ class Datagrams:
             except BlockingIOError:
                 return
             except OSError:
-                continue  # an ICMP message about something that was sent
+                continue  # an ICMP error about a datagram sent earlier
             if size and _plain(sender[0]) in self._servers:
                 packets.append(Received(kind, bytes(self._view[:size]), self._clock()))
 
     def send_rtcp(self, data: bytes) -> None:
-        """Send a report to the server's RTCP port; nothing without one, and nothing is said if it gets lost."""
+        """Send a report to the server's RTCP port. Does nothing if the server named no port; errors are ignored."""
         if self._remote is not None:
             with contextlib.suppress(OSError):
                 self.rtcp.sendto(data, self._remote[1])
 
     def close(self) -> None:
-        """Close both. Twice is fine."""
+        """Close both sockets. A second call does nothing."""
         self.rtp.close()
         self.rtcp.close()
 
@@ -126,5 +132,5 @@ def _close(pair: list[socket.socket]) -> None:
 
 
 def _plain(address: str) -> str:
-    """An address without its zone, and IPv4 as such where IPv6 carries it."""
+    """An address without its zone, and in IPv4 form if it is an IPv4 address mapped into IPv6."""
     return address.partition("%")[0].removeprefix("::ffff:")

@@ -1,4 +1,4 @@
-"""Waiting that ends: with the socket, with a deadline, or with the stop."""
+"""Waits on sockets that end with a deadline or with the stop event."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from pipelines.errors import SourceError, Stopped
 
 SLICE_S = 0.05
-"""The longest wait without a look at the stop."""
+"""Longest wait between two checks of the stop event."""
 
 
 class Deadline:
-    """Until when a session must be open, by the client's clock, unless the stop comes first."""
+    """The time limit for the opening of a session; it also ends when the stop event is set.
+
+    :param limit_s: seconds from now.
+    :param stop: ends every wait.
+    :param clock: monotonic.
+    """
 
     def __init__(self, limit_s: float, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -24,10 +29,10 @@ class Deadline:
         self._end_s = clock() + limit_s
 
     def slice_s(self) -> float:
-        """How long to wait now, at most SLICE_S.
+        """The length of the next wait in seconds, at most SLICE_S.
 
-        :raises Stopped: if the stop is set.
-        :raises SourceError: if the time is over.
+        :raises Stopped: if the stop event is set.
+        :raises SourceError: if the deadline has passed.
         """
         if self._stop.is_set():
             raise Stopped
@@ -37,7 +42,7 @@ class Deadline:
         return min(left_s, SLICE_S)
 
     def part(self, shares: int) -> Deadline:
-        """A deadline after that share of what is left."""
+        """A deadline after one of `shares` equal parts of the remaining time."""
         left_s = max(self._end_s - self._clock(), 0)
         part = Deadline(self._limit_s, self._stop, self._clock)
         part._end_s = self._clock() + left_s / shares
@@ -45,7 +50,7 @@ class Deadline:
 
 
 def ready(readers: Sequence[socket.socket], writers: Sequence[socket.socket], timeout_s: float) -> bool:
-    """Wait until one of the sockets can go on, or failed; whether one can."""
+    """Wait until a reader is readable, a writer is writable or a socket has failed. Returns False after `timeout_s` seconds."""
     if not hasattr(select, "poll"):
         return any(select.select(readers, writers, [*readers, *writers], timeout_s))
     poll = select.poll()  # unlike select it takes descriptors above 1023

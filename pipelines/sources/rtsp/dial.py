@@ -1,4 +1,4 @@
-"""How a connection to a camera comes about: its host's addresses one after the other, and TLS for rtsps."""
+"""Connects to a camera: tries the addresses of its host in turn, and starts TLS for rtsps."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from pipelines.sources.rtsp.deadline import Deadline, ready
 from pipelines.sources.rtsp.url import Target
 
 MAX_ADDRESSES = 8
-"""Of one host that are tried."""
+"""Most addresses of a host that are tried."""
 UNVERIFIED = "`no_tls_verify` turns the check off"
 
 
 def connect(target: Target, deadline: Deadline, *, verify_tls: bool = True) -> Connection:
-    """Connect to the first of the host's addresses that answers, and shake hands for rtsps.
+    """Connect to the first address of the host that answers, and do the TLS handshake for rtsps.
 
-    The resolver blocks as long as it does; all else ends with the deadline or the stop.
+    The deadline and the stop end every wait but the one for the resolver.
 
-    :raises SourceError: if none answers; permanent for an unknown host and for a certificate that does not hold.
-    :raises Stopped: if the stop is set.
+    :param verify_tls: check the server's certificate.
+    :raises SourceError: if no address answers; permanent for an unknown host and for an invalid certificate.
+    :raises Stopped: if the stop event is set.
     """
     deadline.slice_s()
     found = addresses(target.host, target.port)[:MAX_ADDRESSES]
@@ -51,7 +52,7 @@ def _dialled(resolved: Resolved, deadline: Deadline) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setblocking(False)
-        # Requests are small, and nobody gains by waiting for more of them.
+        # Requests are small: Nagle's algorithm would only delay them.
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = one.connect_ex(address)
         while code in (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
@@ -70,7 +71,11 @@ def _dialled(resolved: Resolved, deadline: Deadline) -> socket.socket:
 
 
 def _encrypted(plain: socket.socket, host: str, deadline: Deadline, *, verify: bool) -> ssl.SSLSocket:
-    """Shake hands in slices; the plain socket belongs to the result, and is closed with an error."""
+    """Do the TLS handshake. The result owns the plain socket; after an error both are closed.
+
+    :raises SourceError: if the handshake fails; permanent for an invalid certificate.
+    :raises Stopped: if the stop event is set.
+    """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not verify:
@@ -93,9 +98,9 @@ def _encrypted(plain: socket.socket, host: str, deadline: Deadline, *, verify: b
             why = f"the server's certificate does not hold: {error.verify_message.rstrip('.')}; {UNVERIFIED}"
             raise SourceError(why, permanent=True) from None
         if isinstance(error, ssl.SSLError):
-            raise SourceError(f"no TLS connection ({error.reason or 'it was ended'})") from None
+            raise SourceError(f"no TLS connection ({error.reason or 'the camera ended it'})") from None
         if isinstance(error, OSError):
-            raise HungUp("the camera hung up while TLS began") from None
-        if isinstance(error, ValueError):  # as a host's name that no certificate can hold
+            raise HungUp("the camera hung up during the TLS handshake") from None
+        if isinstance(error, ValueError):  # from wrap_socket, for a host name that no certificate can have
             raise SourceError(f"{host!r} is not the name of a host", permanent=True) from None
         raise

@@ -1,4 +1,4 @@
-"""Requests and answers on one connection, in the midst of the packets that come on it."""
+"""RTSP requests and responses on one connection, which carries interleaved packets too."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from pipelines.sources.rtsp.message import Headers, Interleaved, ProtocolError, 
 
 AGENT = "Watchline"
 ATTEMPTS = 3
-"""Of one request: without credentials, with them, with a fresh nonce."""
+"""Most tries of one request: without credentials, with them, with a fresh nonce."""
 EARLY_BYTES = 8 << 20
-"""Of packets before the answer to PLAY: some cameras begin before they answer, and the first picture is a key picture."""
+"""Most bytes of packets before the response to PLAY: some cameras send first, and the first picture is a key picture."""
 ANSWERED = ("OPTIONS", "GET_PARAMETER", "SET_PARAMETER")
+"""Requests of a server that get the status 200 and change nothing."""
 ENDS = ("TEARDOWN", "ANNOUNCE", "REDIRECT")
-"""Requests of a server after which nothing comes any more."""
+"""Requests of a server that end the session."""
 
 
 class Dialogue:
-    """One connection's messages. Thread: one, its owner's. The connection belongs to it."""
+    """The messages on one connection. Thread: one, the owner's.
+
+    :param connection: the dialogue owns it and never closes it.
+    :param login: makes the Authorization headers.
+    """
 
     def __init__(self, connection: Connection, login: Login) -> None:
         self.connection = connection
         self.session = ""
-        """The Session header's value for each request, once there is one."""
+        """Value of the Session header of requests; empty before SETUP."""
         self.ended = ""
-        """The server's request after which no more is to be expected."""
+        """Method of the server's request that ended the session; empty until then."""
         self._login = login
         self._wire = Wire()
         self._cseq = 0
@@ -36,10 +41,11 @@ class Dialogue:
         self._early_bytes = 0
 
     def ask(self, method: str, uri: str, headers: dict[str, str], deadline: Deadline) -> Response:
-        """Send a request, with credentials when they are asked for, and wait for its answer. 401: they were not taken.
+        """Send a request, with credentials after a challenge, and return the response. Status 401: the login failed.
 
-        :raises SourceError: if the connection ends, or the time is over; Stopped if the stop is set.
-        :raises ProtocolError: if what comes is no RTSP.
+        :raises SourceError: if the connection ends or the deadline passes.
+        :raises Stopped: if the stop event is set.
+        :raises ProtocolError: if the received bytes are no RTSP.
         """
         for _ in range(ATTEMPTS):
             response = self._answer(self.post(method, uri, headers), deadline)
@@ -48,7 +54,7 @@ class Dialogue:
         return response
 
     def post(self, method: str, uri: str, headers: dict[str, str] | None = None) -> int:
-        """Send a request without waiting; its CSeq."""
+        """Send a request without waiting for the response. Returns its CSeq."""
         self._cseq += 1
         fields = {"CSeq": str(self._cseq), "User-Agent": AGENT, **(headers or {})}
         if self.session:
@@ -60,21 +66,21 @@ class Dialogue:
         return self._cseq
 
     def settle(self, response: Response) -> bool:
-        """Learn from an answer how the credentials fared; whether the request must be sent once more."""
+        """Tell the login whether the credentials were accepted. Returns whether to send the request again."""
         if response.status == 401:
             return self._login.refused(response.headers.all("WWW-Authenticate"))
         self._login.accepted()
         return False
 
     def read(self) -> None:
-        """Take what the connection has.
+        """Read the received bytes into the parser. Does not wait.
 
-        :raises HungUp: if it has ended.
+        :raises HungUp: if the connection has ended.
         """
         self._wire.feed(self.connection.read())
 
     def items(self) -> Iterator[Interleaved | Response]:
-        """Packets and answers that are complete; requests of the server are answered on the way.
+        """The complete packets and responses. Requests of the server are answered meanwhile.
 
         :raises ProtocolError: if the bytes are no RTSP.
         """
@@ -102,7 +108,7 @@ class Dialogue:
 
     def _keep(self, packet: Interleaved) -> None:
         self._early.append(packet)
-        # A packet without content is no less of a burden than its record.
+        # 100 bytes for the object itself, so that empty packets count too.
         self._early_bytes += len(packet.data) + 100
         if self._early_bytes > EARLY_BYTES:
             raise ProtocolError(f"{EARLY_BYTES >> 20} MiB came before an answer")
@@ -118,6 +124,6 @@ class Dialogue:
 
 
 def answers(response: Response, cseq: int) -> bool:
-    """Whether this is the answer to that request. Some cameras send no CSeq: theirs is to the last one."""
+    """Whether a response is for the request with this CSeq. A response without a CSeq, as some cameras send, always is."""
     text = response.headers.get("CSeq").strip()
     return not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) == cseq

@@ -1,8 +1,8 @@
-"""Cameras over RTSP, read with FFmpeg: for what the native client does not speak.
+"""Reads cameras over RTSP with FFmpeg, for streams that the native client does not support.
 
-Its demuxer hands a picture out when the next one begins: one frame period that no clock in here can see. The options
-keep it from adding more. They were tried one by one on a 720p 25 fps camera, age of the decoded picture, p50 / p99 in ms:
-defaults 127 / 221; without probing, buffering and frame threads 45 / 47.
+FFmpeg's demuxer returns a picture when the next one begins: one frame period of latency that Watchline's clocks cannot
+measure. The options below avoid further latency. Each was tried on a 720p 25 fps camera. Age of the decoded picture,
+p50 / p99: defaults 127 / 221 ms; without probing, buffering and frame threads 45 / 47 ms.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from pipelines.sources.rtsp.rtsp_options import RtspOptions
 from pipelines.watch import Watch
 
 LOST = ("missed", "RTP: dropping")
-"""Words of FFmpeg's log line about packets that never came: the only place where it says so."""
+"""Words of FFmpeg's log lines about lost packets. FFmpeg reports losses only in its log."""
 TLS = "tls"
-"""Where a line comes from that speaks of a certificate: the error itself is an "Input/output error" only."""
+"""Component of FFmpeg's log lines about certificates. The error itself is only an "Input/output error"."""
 
 
 class FfmpegRtsp:
-    """One session with a camera; it ends with SourceError when the camera goes away or shows nothing for the read limit."""
+    """One session with a camera, read by FFmpeg.
+
+    It ends with SourceError if the camera disconnects or sends no picture within the read timeout.
+
+    :param url: rtsp or rtsps, without credentials unless they are its own.
+    """
 
     live = True
 
@@ -45,19 +50,19 @@ class FfmpegRtsp:
         limits = self._options.limits
         options = {
             "rtsp_transport": self._options.transport,
-            # Without nobuffer, which throws away what was read while probing: the first key picture, when the camera
-            # begins with one. Nothing is probed for, so that nothing waits in that buffer.
+            # Not nobuffer: it drops the packets that were read for probing, so also a key picture at the start.
+            # Without probing no packet waits in that buffer.
             "analyzeduration": "0",
             "probesize": "32",
-            # Reordering would hold back each packet for a while; a late one is a lost one.
+            # Reordering would delay every packet; here a late packet counts as lost.
             "reorder_queue_size": "0",
             "max_delay": "0",
-            # Of each wait on the socket; the limits themselves are kept by the calls that open and read.
+            # Limit of each wait on the socket, µs. The calls that open and read enforce the timeouts themselves.
             "timeout": str(int(1e6 * max(limits.open_s, limits.read_s))),
             **_tls_options(verify=self._options.tls_verify),
         }
-        # The sound is set up too, and passed over: GStreamer's server sends nothing of a shared camera, for good, to a
-        # client that leaves one of its tracks out.
+        # The sound is set up too, and ignored: GStreamer's server never sends a packet of a shared camera to a client that
+        # leaves out one of its tracks.
         _listen_for_losses()
         credentials = self._options.credentials
         with (
@@ -87,7 +92,7 @@ class FfmpegRtsp:
 
 
 def _tls_options(*, verify: bool) -> dict[str, str]:
-    """FFmpeg checks nothing by itself. Which authorities it would ask depends on how it was built: here those of Python."""
+    """FFmpeg's TLS options. Its default is no check, and its authorities depend on the build, so Python's are named."""
     paths = ssl.get_default_verify_paths()
     authorities = {"ca_file": paths.cafile} if paths.cafile else {}
     return {"tls_verify": "1", **authorities} if verify else {"tls_verify": "0"}
@@ -95,7 +100,12 @@ def _tls_options(*, verify: bool) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _certificate_explained(name: str, lines: Sequence[tuple[int, str, str]]) -> Iterator[None]:
-    """:raises SourceError: permanent, in place of any other, if FFmpeg's log says that a certificate does not hold."""
+    """Replaces a SourceError by a permanent one about the certificate, if FFmpeg's log names that cause.
+
+    :param name: of the camera, for people.
+    :param lines: FFmpeg's log: level, component, text.
+    :raises SourceError: as above.
+    """
     try:
         yield
     except SourceError:
@@ -105,7 +115,7 @@ def _certificate_explained(name: str, lines: Sequence[tuple[int, str, str]]) -> 
 
 
 def _listen_for_losses() -> None:
-    """FFmpeg's lines come only while some level is set; outside of a capture they go nowhere."""
+    """Turn on FFmpeg's log, which is off unless a level is set. Outside of a capture its lines are dropped."""
     logger = logging.getLogger("libav")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

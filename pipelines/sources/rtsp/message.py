@@ -1,4 +1,4 @@
-"""RTSP messages (RFC 2326, sections 4 to 7 and 10.12), and the parser that takes them out of a connection's bytes."""
+"""RTSP messages (RFC 2326, sections 4 to 7 and 10.12), and the parser of a connection's bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pipelines.errors import SourceError
 
 MAX_HEAD = 64 << 10
-"""Bytes of a start line and its headers: real ones have 2 KiB at most."""
+"""Most bytes of a start line with its headers; real ones have 2 KiB at most."""
 MAX_LINES = 100
 MAX_BODY = 1 << 20
-"""Bytes: a session description has 1 to 4 KiB, with every profile of a large recorder 100."""
+"""Most bytes of a body. A session description has 1 to 4 KiB, one with every profile of a large recorder 100 KiB."""
 MAX_STRAY = 256
-"""CR and LF bytes between two messages: some cameras end a body with them and do not count them."""
+"""Most CR and LF bytes between two messages. Some cameras add them to a body without counting them."""
 DIGITS = 8
-"""Of a Content-Length; more is too large without being read as a number."""
+"""Most digits of a Content-Length. A longer one is refused before it is parsed."""
 
 STATUS_LINE = re.compile(r"RTSP/\d\.\d[ \t]+(\d{3})(?:[ \t]+(.*))?")
 REQUEST_LINE = re.compile(r"([A-Za-z_]{1,32})[ \t]+(\S+)[ \t]+RTSP/\d\.\d")
@@ -26,31 +26,31 @@ DOLLAR = 0x24
 
 
 class ProtocolError(SourceError):
-    """What came over the connection is no RTSP, or more of it than is believed. A retry may find it mended."""
+    """The received bytes are no RTSP, or exceed a limit. A retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Header fields in their order; names are compared without case, several of one name are kept."""
+    """Header fields in order. Names are case-insensitive; a name may occur several times."""
 
     fields: tuple[tuple[str, str], ...] = ()
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of this name."""
+        """The first value of the header `name`, or `default`."""
         return next(iter(self.all(name)), default)
 
     def all(self, name: str) -> list[str]:
-        """Every value of this name."""
+        """All values of the header `name`."""
         return [value for key, value in self.fields if key.lower() == name.lower()]
 
 
 @dataclass(frozen=True, slots=True)
 class RtspRequest:
-    """A request, ours or the server's. `uri` holds no user information."""
+    """A request of the client or of the server. `uri` has no user information."""
 
     method: str
     uri: str
-    # Without its values in the repr: Authorization is one of them.
+    # Not in the repr, because of the Authorization header.
     headers: Headers = field(default=Headers(), repr=False)
     body: bytes = b""
 
@@ -61,7 +61,7 @@ class RtspRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, the server's or ours."""
+    """A response of the server or of the client."""
 
     status: int
     reason: str = ""
@@ -75,7 +75,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """A frame between the messages: an RTP or RTCP packet, as its channel (0-255) says."""
+    """An interleaved frame: an RTP or RTCP packet on a channel (0-255) of the RTSP connection."""
 
     channel: int
     data: bytes = field(repr=False)
@@ -90,44 +90,44 @@ Item = RtspRequest | Response | Interleaved
 
 def _encoded(start: str, headers: Headers, body: bytes) -> bytes:
     fields = headers.fields + ((("Content-Length", str(len(body))),) if body else ())
-    # No value can begin a line of its own, wherever it came from.
+    # Control characters become spaces, so that no value can inject a header.
     lines = [CONTROL.sub(" ", line) for line in (start, *(f"{name}: {value}" for name, value in fields))]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 class Wire:
-    """Bytes in, complete items out: `feed`, then iterate until there are no more.
+    """A parser: `feed` takes bytes, iteration gives the complete items. Thread: one, the owner's.
 
-    What is left of an iteration that was broken off comes with the next. At most one incomplete item is kept, and every
-    byte is looked at once and copied once, however the bytes were cut.
+    After a broken-off iteration the next one continues. At most one incomplete item is kept. Every byte is scanned once and
+    copied once, however the bytes are split.
     """
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._at = 0  # first byte that is not consumed
-        self._seen = 0  # up to here no end of a line was found
+        self._at = 0  # first unconsumed byte
+        self._seen = 0  # there is no end of a line before this byte
         self._lines: list[str] = []
         self._size = 0  # bytes of self._lines
-        self._head: RtspRequest | Response | None = None  # waits for its body
+        self._head: RtspRequest | Response | None = None  # its body is incomplete
         self._body = 0
         self._stray = 0
 
     @property
     def pending(self) -> int:
-        """Bytes that wait for the rest of their item."""
+        """Number of bytes that are not consumed yet."""
         return len(self._data) - self._at
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Append what was received. The buffer is moved here only: once for many items."""
+        """Append received bytes. Consumed ones are removed only here, so that the buffer moves once for many items."""
         del self._data[: self._at]
         self._seen = max(self._seen - self._at, 0)
         self._at = 0
         self._data += data
 
     def __iter__(self) -> Iterator[Item]:
-        """The complete items.
+        """Consume and yield the complete items.
 
-        :raises ProtocolError: if the bytes are no RTSP or break a bound. Nothing after it can be trusted.
+        :raises ProtocolError: if the bytes are no RTSP or exceed a limit. The parser is unusable afterwards.
         """
         while (item := self._next()) is not None:
             yield item
@@ -157,7 +157,7 @@ class Wire:
             self._at += 1
             self._stray += 1
             if self._stray > MAX_STRAY:
-                raise ProtocolError("the camera sends empty lines without an end")
+                raise ProtocolError("the camera does not stop sending empty lines")
         if self.pending:
             self._stray = 0
 
@@ -172,9 +172,9 @@ class Wire:
         return Interleaved(channel, self._take(size))
 
     def _read_head(self) -> bool:
-        """Take lines up to the empty one; whether a head is complete now."""
+        """Consume lines up to the empty one. Returns whether the head (start line and headers) is complete now."""
         if self.pending and not self._lines and self._data[self._at] not in LETTERS:
-            raise ProtocolError("what the camera sends is neither a message nor a packet: the connection is out of step")
+            raise ProtocolError("the camera sent neither a message nor a packet: the connection is out of step")
         while (end := self._data.find(b"\n", max(self._seen, self._at))) >= 0:
             line = self._take(end + 1 - self._at).rstrip(b"\r\n")
             self._size += len(line) + 2
@@ -182,7 +182,7 @@ class Wire:
             if not line:
                 self._finish_head()
                 return True
-            # What is cut here is no text: a control character could begin a header of ours that echoes it.
+            # Control characters become spaces: in an echoed value they could inject a header into our requests.
             self._lines.append(CONTROL.sub(" ", line.decode(errors="replace")))
         self._seen = len(self._data)
         self._check_head(self._size + self.pending)
@@ -207,7 +207,8 @@ class Wire:
 
 
 def _headers(lines: list[str]) -> Headers:
-    """Fields of lines; one that begins with white space goes on with the one before, one without a colon is passed over."""
+    """The header fields in `lines`. A line that begins with white space continues the previous field; a line without a colon
+    is ignored."""
     fields: list[tuple[str, list[str]]] = []
     for line in lines:
         name, colon, value = line.partition(":")

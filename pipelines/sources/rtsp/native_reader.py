@@ -1,8 +1,8 @@
-"""Cameras over RTSP, read by a client of Watchline's own: a picture is decoded when its last packet has come.
+"""Reads cameras over RTSP with Watchline's own client. A picture is decoded as soon as its last packet has arrived.
 
-FFmpeg's reader hands a picture out when the next one begins, one frame period later, which no clock in here would see.
-The client is small and its own, on the source's thread: the one library there is (aiortsp) wants an event loop, which a
-source that is a generator in a thread would have to hide, and gives neither the arrival of each packet nor its stop.
+FFmpeg's reader returns a picture when the next one begins: one frame period later, unseen by Watchline's clocks. The own
+client runs on the source's thread. The only library (aiortsp) needs an event loop, which would have to run inside the
+source's generator, and gives neither the arrival time of each packet nor a prompt stop.
 """
 
 from __future__ import annotations
@@ -37,15 +37,22 @@ from pipelines.sources.rtsp.sdp import Track
 from pipelines.watch import PacketCounts, Watch
 
 ALONE_S = 2.0
-"""A camera that has sent nothing for so long after PLAY is asked for all of its tracks: GStreamer's server sends nothing of
-a shared camera, for good, to a client that leaves one out."""
+"""If no packet comes within this time after PLAY, the client sets up all tracks: GStreamer's server never sends a packet of a
+shared camera to a client that leaves out one of its tracks."""
 REPORT_S = 5.0
-"""Between receiver reports (RFC 3550, 6.2)."""
+"""Time between two receiver reports (RFC 3550, 6.2)."""
 LONGEST_WAIT_S = 0.5
 
 
 class NativeRtsp:
-    """One session with a camera; it ends with SourceError when the camera goes away or shows nothing for the read limit."""
+    """One session with a camera, read by Watchline's own client.
+
+    It ends with SourceError if the camera disconnects or sends no picture within the read timeout, and with Unsupported if
+    the client does not support the stream.
+
+    :param url: rtsp or rtsps.
+    :param clock: monotonic.
+    """
 
     live = True
 
@@ -56,11 +63,11 @@ class NativeRtsp:
 
     def frames(self, stop: threading.Event, watch: Watch) -> Generator[Capture, None, None]:
         try:
-            with contextlib.suppress(_NothingCame):
+            with contextlib.suppress(_NoPackets):
                 yield from self._session(stop, watch, all_tracks=False)
                 return
-            # Not where it is caught: what the first session held would stay as long as the second.
-            watch.once("all tracks", "the camera sends nothing for its video alone; its sound is set up too, and passed over")
+            # Not in an except clause: its traceback would keep the first session's memory during the second one.
+            watch.once("all tracks", "the camera sends nothing for its video alone; the sound is set up too, and ignored")
             yield from self._session(stop, watch, all_tracks=True)
         except Stopped:
             return
@@ -81,12 +88,16 @@ class NativeRtsp:
             yield from _Reader(client, redact_url(self._url), options, watch, self._clock, alone=alone).captures(stop)
 
 
-class _NothingCame(Exception):
-    """The camera may want all of its tracks set up."""
+class _NoPackets(Exception):
+    """No packet came within ALONE_S: the camera may require that all of its tracks are set up."""
 
 
 class _Reader:
-    """Packets of an open session -> captures."""
+    """Turns the packets of an open session into captures.
+
+    :param name: of the camera, for people.
+    :param alone: the camera has other tracks, which are not set up.
+    """
 
     def __init__(
         self,
@@ -98,7 +109,7 @@ class _Reader:
         *,
         alone: bool,
     ) -> None:
-        """name: of the camera, for people. alone: it has other tracks that were not set up."""
+
         track = client.track
         self._name = name
         self._client = client
@@ -115,12 +126,12 @@ class _Reader:
         self._decoder = self._make_decoder(track)
         self._parameter_sets = track.parameter_sets
         self._early: Received | None = None
-        """The last report before the first packet, which says whose report is the video's."""
+        """The last RTCP packet before the first RTP packet, which tells the video's SSRC."""
         self._missing = False
-        """A unit came to nothing, and none has been decoded since."""
+        """Whether the last unit was lost completely."""
         self._began_s = clock()
         self._report_s = self._began_s + 1
-        self._told = PacketCounts()
+        self._reported = PacketCounts()
 
     def _make_decoder(self, track: Track) -> PictureDecoder:
         comparable: CameraClock = "not compared"
@@ -133,7 +144,10 @@ class _Reader:
         return PictureDecoder(context, watch=self._watch, info=info, timeline=Timeline(info, leaps=False), clock=self._clock)
 
     def captures(self, stop: threading.Event) -> Iterator[Capture]:
-        """Until the stop, or the session's end, which is an error."""
+        """The decoded pictures, until the stop event is set.
+
+        :raises SourceError: if the session ends before.
+        """
         try:
             while not stop.is_set():
                 for packet in self._client.receive(self._wait_s()):
@@ -141,15 +155,15 @@ class _Reader:
                 now = self._clock()
                 yield from self._assembled(self._sequence.due(now))
                 yield from self._decoded(self._units.due(now))
-                self._look_after(now)
+                self._do_periodic_work(now)
         except SourceError:
-            # What came before the end is shown, also what waits in the decoder for its turn.
+            # Pictures that arrived before the end are still returned, and those that the decoder holds back.
             yield from self._assembled(self._sequence.flush())
             yield from self._decoded(self._units.flush())
             yield from self._decoder.captures(av.Packet(), self._clock())
             raise
         finally:
-            self._tell()
+            self._report_counts()
 
     def _wait_s(self) -> float:
         now = self._clock()
@@ -179,11 +193,11 @@ class _Reader:
     def _decoded(self, units: Iterable[AccessUnit]) -> Iterator[Capture]:
         for unit in units:
             if unit.restarted:
-                # A count that went back would put the new pictures before the last key picture, and out of trust.
+                # Times must not go back: the new pictures would lie before the last key picture and count as damaged.
                 self._stamps.restart(int(self._track.clock_rate / (self._track.rate or DEFAULT_RATE)))
                 self._camera = _CameraClock(self._track.clock_rate)
             if not unit.data:
-                # Nothing of it came, which is felt by the next one.
+                # An empty unit: the next unit follows a gap.
                 self._missing = True
                 continue
             packet = av.Packet(self._parameter_sets + unit.data)
@@ -196,7 +210,10 @@ class _Reader:
             )
 
     def _control(self, packet: Received) -> None:
-        """:raises SourceError: if the camera says good-bye."""
+        """Take an RTCP packet.
+
+        :raises SourceError: if it is the goodbye of the video's sender.
+        """
         for item in parse_rtcp(packet.data):
             if isinstance(item, SenderReport):
                 self._reception.sender_report(item, packet.arrived_s)
@@ -205,41 +222,45 @@ class _Reader:
             elif isinstance(item, Bye) and self._sequence.ssrc in item.ssrcs:
                 raise SourceError(f"{self._name}: the camera ended the stream")
 
-    def _look_after(self, now: float) -> None:
-        """What is due beside the pictures: reports, counts, and an end to waiting."""
+    def _do_periodic_work(self, now: float) -> None:
+        """Send a receiver report if it is due, report the counts, and check the time limits.
+
+        :raises SourceError: if no picture came within the read timeout.
+        :raises _NoPackets: if no packet came, and the camera has other tracks.
+        """
         if now >= self._report_s:
             self._report_s = now + REPORT_S
             self._client.send_rtcp(self._reception.report(now))
-        self._tell()
-        nothing = self._sequence.received == 0
+        self._report_counts()
+        no_packets = self._sequence.received == 0
         silence_s = self._options.limits.read_s
-        if self._alone and nothing and now - self._began_s > min(ALONE_S, silence_s / 2):
-            raise _NothingCame
+        if self._alone and no_packets and now - self._began_s > min(ALONE_S, silence_s / 2):
+            raise _NoPackets
         if now - self._decoder.last_s > silence_s:
-            blocked = nothing and self._options.transport == "udp"
+            blocked = no_packets and self._options.transport == "udp"
             hint = "; a firewall may hold the packets back: `rtsp_transport` tcp gets around it" if blocked else ""
             raise SourceError(f"{self._name}: no picture for {silence_s:g} s (the read timeout){hint}")
 
-    def _tell(self) -> None:
-        """What there is to say since the last time, of packets and of the camera's habits."""
+    def _report_counts(self) -> None:
+        """Tell the watch the packet counts since the last call, and once if the camera's markers are unusable."""
         if self._units.reason is not None:
-            self._watch.once("markers", f"{self._units.reason}: each picture is known to be whole when the next one begins")
+            self._watch.once("markers", f"{self._units.reason}: a picture is known to be complete when the next one begins")
         s = self._sequence
         counts = PacketCounts(s.received, s.lost, s.reordered, s.duplicated)
-        if counts != self._told:
-            self._watch.packets(counts - self._told)
-            self._told = counts
+        if counts != self._reported:
+            self._watch.packets(counts - self._reported)
+            self._reported = counts
 
 
 class _CameraClock:
-    """RTP timestamps -> the camera's wall clock, by its last sender report (RFC 3550, 6.4.1)."""
+    """Converts RTP timestamps to the camera's wall clock, by its last sender report (RFC 3550, 6.4.1)."""
 
     def __init__(self, clock_rate: int) -> None:
         self._clock_rate = clock_rate
         self.report: SenderReport | None = None
 
     def wall_s(self, timestamp: int) -> float | None:
-        """Seconds since 1970; None as long as the camera has not told its time."""
+        """Seconds since 1970; None before the first sender report with a wall clock."""
         if self.report is None or self.report.unix_s is None:
             return None
         ticks = (timestamp - self.report.timestamp + WRAP // 2) % WRAP - WRAP // 2

@@ -1,4 +1,4 @@
-"""What a client hands out."""
+"""The packets that an RTSP client returns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One RTP or RTCP packet as it came from the network, unparsed."""
+    """One unparsed RTP or RTCP packet from the network."""
 
     kind: Literal["rtp", "rtcp"]
     data: bytes = field(repr=False)
     arrived_s: float
-    """The client's clock (monotonic) when it was read from the socket."""
+    """Time on the client's monotonic clock at which the packet was read from the socket."""

@@ -1,7 +1,7 @@
-"""An RTSP client for one camera (RFC 2326; TLS as in RFC 7826): it opens a session and hands out the packets of its video.
+"""An RTSP client for one camera (RFC 2326; TLS as in RFC 7826): opens a session and returns the packets of its video.
 
-Written on plain sockets rather than with a library: a source is one thread, which a stop must end within 100 ms, and which
-decodes between two reads. aiortsp, which was tried first, wants an asyncio loop in each of these threads, and is LGPL.
+It uses plain sockets, because a source is one thread that decodes between two reads and must stop within 100 ms. aiortsp,
+which was tried first, needs an asyncio loop in each of these threads, and is LGPL.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ REDIRECTS = 5
 
 
 class RtspClient:
-    """One session: `with RtspClient(...) as client:` opens it, `receive` gives its packets. Thread: one.
+    """One session with a camera: `with RtspClient(...) as client:` opens it, `receive` returns its packets. Thread: one.
 
-    all_tracks: set up the sound, too, and pass over it.
-
-    After the stop `receive` gives nothing and an open raises Stopped; whoever set it wants to hear no more.
+    :param url: rtsp or rtsps, with or without credentials.
+    :param stop: once it is set, `receive` returns no packets and `open` raises Stopped.
+    :param limits: limits.open_s is the limit for `open`.
+    :param verify_tls: check the certificate of an rtsps server.
+    :param clock: monotonic.
+    :param all_tracks: set up the other tracks too, and ignore their packets.
+    :param credentials: ignored if the URL has its own.
     """
 
     def __init__(
@@ -60,16 +64,19 @@ class RtspClient:
         self._clock = clock
         self._all_tracks = all_tracks
         self._session: Session | None = None
-        self._begun = False
+        self._received_before = False
+        """Whether `receive` was called in this session."""
         self._keep_at = 0.0
-        self._kept = 0
+        """Monotonic time of the next keep-alive."""
+        self._keep_cseq = 0
+        """CSeq of the unanswered keep-alive, 0 if there is none."""
         self._error: SourceError | None = None
 
     @property
     def track(self) -> Track:
         """The video track of the open session.
 
-        :raises RuntimeError: if there is none.
+        :raises RuntimeError: if no session is open.
         """
         if self._session is None or self._session.track is None:
             raise RuntimeError("the session is not open")
@@ -77,7 +84,7 @@ class RtspClient:
 
     @property
     def same_host(self) -> bool:
-        """Whether the camera runs on this machine: then its clock is this one's."""
+        """Whether the camera runs on this machine and so shares its clock."""
         connection = self._session.dialogue.connection if self._session is not None else None
         return connection is not None and connection.peer[0] == connection.local[0]
 
@@ -89,13 +96,13 @@ class RtspClient:
         self.close()
 
     def open(self) -> None:
-        """Connect, authenticate, follow redirects, set up and play, within limits.open_s. If it fails, nothing stays open.
+        """Connect, authenticate, follow redirects, set up and play, within limits.open_s. An error closes all sockets.
 
-        :raises SourceError: if the camera refuses, breaks a rule, or is too slow; permanent for what no retry can mend.
-        :raises Unsupported: if the stream is none that this client speaks; permanent.
-        :raises Stopped: if the stop is set.
+        :raises SourceError: if the camera refuses, violates the protocol or is too slow; permanent if a retry cannot help.
+        :raises Unsupported: if this client does not support the stream; permanent.
+        :raises Stopped: if the stop event is set.
         """
-        self._begun, self._error = False, None
+        self._received_before, self._error = False, None
         try:
             self._open(self._target(), Deadline(self._limits.open_s, self._stop, self._clock))
         except SourceError as error:
@@ -108,18 +115,19 @@ class RtspClient:
         self._keep_at = self._clock() + self._session.keep_s
 
     def receive(self, timeout_s: float) -> list[Received]:
-        """Packets as soon as there are some, in order; [] after at most `timeout_s`, or when the stop is set.
+        """Wait for packets and return them in order; [] after `timeout_s` seconds, or if the stop event is set.
 
-        Sends keep-alives and answers the server's requests meanwhile.
+        Meanwhile it sends keep-alives and answers the server's requests.
 
-        :raises SourceError: if the session ended; all packets that came before have been handed out then.
+        :raises SourceError: if the session has ended and all packets before the end were returned.
         """
         session = self._session
         if session is None:
             return []
         end_s = self._clock() + timeout_s
-        # What came with the answer to PLAY is there already. A clock that stands still ends the loop, too.
-        wait_s, self._begun = min(timeout_s, SLICE_S) if self._begun else 0.0, True
+        # The first call does not wait: packets may have come with the response to PLAY. The number of rounds is limited,
+        # so that the loop also ends with a test clock that stands still.
+        wait_s, self._received_before = min(timeout_s, SLICE_S) if self._received_before else 0.0, True
         for _ in range(int(timeout_s / SLICE_S) + 2):
             if self._stop.is_set():
                 break
@@ -131,7 +139,7 @@ class RtspClient:
         return []
 
     def send_rtcp(self, data: bytes) -> None:
-        """Send a receiver report. It is dropped if the camera does not read."""
+        """Send a receiver report. The report is dropped if the camera does not read."""
         session = self._session
         if session is None:
             return
@@ -143,11 +151,11 @@ class RtspClient:
                 session.dialogue.connection.send(Interleaved(channel, data).encode())
 
     def close(self) -> None:
-        """Say good-bye and close all; takes session.TEARDOWN_S at most. Twice is fine."""
+        """End the session and close all sockets, within TEARDOWN_S seconds. A second call does nothing."""
         session, self._session = self._session, None
         if session is None:
             return
-        # An error that is kept holds everything that its traceback passed, and that is this client, too.
+        # The error is dropped, because its traceback refers to this client.
         ended, self._error = self._error is not None, None
         try:
             if not ended:
@@ -166,7 +174,7 @@ class RtspClient:
                 try:
                     self._begin(target, login, deadline)
                 except HungUp:
-                    # Some cameras end the connection with their 401, and want the answer on a new one.
+                    # Some cameras close the connection after a 401 and expect the credentials on a new one.
                     if not login.unanswered():
                         raise
                     self.close()
@@ -184,14 +192,18 @@ class RtspClient:
         handshake.run(all_tracks=self._all_tracks)
 
     def _keep_alive(self, session: Session) -> None:
-        """Half-way to the session's end: the answer may be slow. Over TCP, too: some cameras count requests only."""
+        """Send a keep-alive if it is due: after half of the session's timeout, because the response may be slow. TCP needs
+        keep-alives too: for some cameras only requests count."""
         now_s = self._clock()
         if now_s >= self._keep_at and self._error is None:
             self._keep_at = now_s + session.keep_s
-            self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
+            self._keep_cseq = session.dialogue.post(session.keep_method, self.track.aggregate)
 
     def _take(self, session: Session, wait_s: float) -> list[Received]:
-        """Wait, and take what has come; what went wrong comes out when nothing is left before it."""
+        """Wait at most `wait_s` seconds, then return the received packets.
+
+        :raises SourceError: if the session has ended and no packet is left; with packets left, the next call raises it.
+        """
         if self._error is not None:
             raise self._error
         packets: list[Received] = []
@@ -214,7 +226,7 @@ class RtspClient:
         return packets
 
     def _sort(self, session: Session, packets: list[Received]) -> None:
-        """Packets of the connection to `packets`, answers to where they belong."""
+        """Append the packets that came on the RTSP connection to `packets`, and handle responses."""
         now_s = self._clock()
         for item in session.dialogue.items():
             if isinstance(item, Response):
@@ -223,11 +235,11 @@ class RtspClient:
                 packets.append(Received(kind, item.data, now_s))
 
     def _answered(self, session: Session, response: Response) -> None:
-        """The answer to a keep-alive. One that is refused for good is none of the picture's business: the stream may go on."""
-        if not self._kept or not answers(response, self._kept):
+        """Handle the response to a keep-alive. After a refusal the stream goes on; the next keep-alives use OPTIONS."""
+        if not self._keep_cseq or not answers(response, self._keep_cseq):
             return
-        self._kept = 0
+        self._keep_cseq = 0
         if session.dialogue.settle(response):
-            self._kept = session.dialogue.post(session.keep_method, self.track.aggregate)
+            self._keep_cseq = session.dialogue.post(session.keep_method, self.track.aggregate)
         elif response.status >= 400 and response.status != 401 and session.keep_method != "OPTIONS":
             session.keep_method, self._keep_at = "OPTIONS", self._clock()

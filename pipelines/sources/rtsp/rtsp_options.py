@@ -1,4 +1,4 @@
-"""How cameras over RTSP are read."""
+"""Options of RTSP sources."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pipelines.sources.opening import Timeouts
 
 @dataclass(frozen=True, slots=True)
 class RtspOptions:
-    """client: auto is native where it speaks the camera's stream, else FFmpeg's. tls_verify: check the certificate of
-    rtsps://. clock_trusted: the camera's clock and this machine's are set by one source of time."""
+    """Options of one RTSP source."""
 
     client: RtspClientKind = "auto"
+    """auto: the native client if it supports the camera's stream, else FFmpeg."""
     transport: RtspTransport = "tcp"
     limits: Timeouts = field(default_factory=Timeouts)
     tls_verify: bool = True
+    """Check the certificate of rtsps:// cameras."""
     clock_trusted: bool = False
+    """The clocks of the camera and of this machine are synchronised, for example by NTP."""
     credentials: Credentials | None = None
-    """Taken unless the address has its own."""
+    """User and password; ignored if the address has its own."""

@@ -1,4 +1,4 @@
-"""An RTSP session: all that it holds open, and how it comes about (OPTIONS, DESCRIBE, SETUP, PLAY)."""
+"""An RTSP session: its open resources, and the requests that start it (OPTIONS, DESCRIBE, SETUP, PLAY)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ from pipelines.sources.rtsp.url import Target, escaped, join, without_user
 Transport = Literal["tcp", "udp"]
 MOVED = (301, 302, 303, 305, 307, 308)
 NOT_AGGREGATE = (459, 460)
-"""PLAY is wanted for the track alone. Servers mix the two codes up (RFC 2326, sections 11.3.10 and 11.3.11)."""
+"""The server wants PLAY for the track's URL, not the aggregate one. Servers confuse the two codes (RFC 2326, sections
+11.3.10 and 11.3.11)."""
 WRONG_TRANSPORT = 461
-WORDS = {**REFUSED, 454: "454: the camera does not know the session any more", 503: "503: the camera has no room for one more"}
-"""What people read for a status."""
+MESSAGES = {
+    **REFUSED,
+    454: "454: the camera does not know the session any more",
+    503: "503: the camera has no room for one more client",
+}
+"""Messages of status codes, for people."""
 TEARDOWN_S = 0.25
-"""For the answer to TEARDOWN. A close with unread packets resets the connection, and the request may be lost with it."""
+"""Longest wait for the answer to TEARDOWN. A close with unread packets resets the connection and may lose the request."""
 SHORTEST_KEEP_S = 0.5
+"""Shortest time between two keep-alives."""
 
 
 class Moved(Exception):
-    """The server sends the client elsewhere."""
+    """The server redirects the client to `target`."""
 
     def __init__(self, target: Target) -> None:
         super().__init__("moved")
@@ -42,24 +48,27 @@ class Moved(Exception):
 
 @dataclass(slots=True)
 class Session:
-    """What one session holds. It is filled while it is opened, so that whatever fails can close what there is."""
+    """The open resources of one session. The handshake fills it step by step, so that an error at any step can close it."""
 
     dialogue: Dialogue
     target: Target
     track: Track | None = None
+    """The video track; None before DESCRIBE."""
     datagrams: list[Datagrams] = field(default_factory=list)
-    """Of the video first; empty over TCP."""
+    """UDP sockets of the tracks, the video's first; empty over TCP."""
     channels: dict[int, Literal["rtp", "rtcp"]] = field(default_factory=dict)
-    """Of the video, on the connection; empty over UDP."""
+    """Interleaved channels of the video on the RTSP connection; empty over UDP."""
     keep_method: str = "OPTIONS"
+    """RTSP method of keep-alives."""
     keep_s: float = TIMEOUT_S / 2
+    """Time between two keep-alives."""
 
     def tear_down(self) -> None:
-        """Tell the server that the session is over, and wait a moment for its answer. Fails in silence."""
+        """Send TEARDOWN, and wait at most TEARDOWN_S for the answer. Errors are ignored."""
         if self.track is None or not self.dialogue.session:
             return
         cseq = self.dialogue.post("TEARDOWN", self.track.aggregate)
-        # Not the client's clock: nothing is decided here, and one that stands still must not make it endless.
+        # Not the client's clock: with a test clock that stands still, the loop would never end.
         end_s = time.monotonic() + TEARDOWN_S
         with contextlib.suppress(SourceError):
             while (left_s := end_s - time.monotonic()) > 0:
@@ -76,7 +85,12 @@ class Session:
 
 
 class Handshake:
-    """Brings a session from its connection to PLAY. Each step raises SourceError when the server refuses it."""
+    """Starts a session on an open connection, up to PLAY. Each step raises SourceError if the server refuses it.
+
+    :param session: with its dialogue and target; the handshake fills in the rest.
+    :param login: answers the server's challenges.
+    :param clock: of the arrival times of datagrams.
+    """
 
     def __init__(
         self, session: Session, login: Login, deadline: Deadline, transport: Transport, clock: Callable[[], float]
@@ -89,11 +103,12 @@ class Handshake:
         self._tracks = 0
 
     def run(self, *, all_tracks: bool) -> None:
-        """All steps.
+        """Send OPTIONS, DESCRIBE, SETUP and PLAY.
 
+        :param all_tracks: set up the other tracks too; their packets are ignored.
         :raises Moved: if the server redirects.
-        :raises Unsupported: if the stream is none that is spoken.
-        :raises SourceError: for any other refusal.
+        :raises Unsupported: if this client does not support the stream.
+        :raises SourceError: if the server refuses for another reason, or the deadline passes.
         """
         self._learn_methods()
         self._session.track = track = self._describe()
@@ -104,7 +119,10 @@ class Handshake:
         self._play(track)
 
     def _ask(self, method: str, uri: str, headers: dict[str, str] | None = None) -> Response:
-        """The answer; a redirect is followed wherever it comes."""
+        """Send a request and return the answer.
+
+        :raises Moved: if the server redirects.
+        """
         response = self._session.dialogue.ask(method, uri, headers or {}, self._deadline)
         location = response.headers.get("Location")
         if response.status in MOVED and location:
@@ -114,7 +132,7 @@ class Handshake:
     def _learn_methods(self) -> None:
         response = self._ask("OPTIONS", self._session.target.uri)
         if response.status == 401 and self._login.tried:
-            raise self._refusal(response, "OPTIONS")  # asking on would be one more wrong try, and some cameras count
+            raise self._refusal(response, "OPTIONS")  # DESCRIBE would be another failed login, and some cameras count them
         if "GET_PARAMETER" in ",".join(response.headers.all("Public")).upper():
             self._session.keep_method = "GET_PARAMETER"
 
@@ -123,25 +141,25 @@ class Handshake:
         response = self._checked(self._ask("DESCRIBE", uri, {"Accept": "application/sdp"}), "DESCRIBE")
         if not response.body:
             raise ProtocolError("the camera's description of its stream is empty")
-        # RFC 2326, C.1.1: what is named first counts.
+        # Content-Base comes before Content-Location (RFC 2326, C.1.1).
         named = response.headers.get("Content-Base") or response.headers.get("Content-Location")
         base = escaped(without_user(join(uri, named))) if named else uri
         return video_track(response.body, base if base.lower().startswith(("rtsp://", "rtsps://")) else uri)
 
     def _set_up(self, control: str, *, needed: bool = True) -> None:
-        """Set one track up. What the server says counts for the video alone: the rest is passed over, or refused in peace."""
+        """Set up one track. For tracks that are not needed, the answer is ignored, even if it is a refusal."""
         session, dialogue = self._session, self._session.dialogue
         pair: Datagrams | None = None
         first = 2 * self._tracks
         self._tracks += 1
-        place = f"RTP/AVP/TCP;unicast;interleaved={first}-{first + 1}"
+        asked = f"RTP/AVP/TCP;unicast;interleaved={first}-{first + 1}"
         if self._transport == "udp":
-            # Nobody reads what is passed over: it may fill the smallest buffer there is.
+            # The sockets of an unneeded track are never read, so the smallest buffer is enough.
             connection, buffer = dialogue.connection, RECEIVE_BUFFER if needed else 0
             pair = Datagrams(connection.socket.family, connection.local, self._clock, buffer=buffer)
             session.datagrams.append(pair)
-            place = f"RTP/AVP;unicast;client_port={pair.port}-{pair.port + 1}"
-        response = self._ask("SETUP", control, {"Transport": place})
+            asked = f"RTP/AVP;unicast;client_port={pair.port}-{pair.port + 1}"
+        response = self._ask("SETUP", control, {"Transport": asked})
         if not needed:
             return
         found = agreed(self._checked(response, "SETUP"))
@@ -155,7 +173,11 @@ class Handshake:
             session.channels = {rtcp: "rtcp", rtp: "rtp"}
 
     def _refuse_transport(self, found: Setup) -> None:
-        """:raises SourceError: if the server answered with another transport than it was asked for."""
+        """Check the transport in the answer to SETUP.
+
+        :raises Unsupported: if it is multicast.
+        :raises SourceError: if it is not the requested one; permanent.
+        """
         if found.multicast:
             raise Unsupported("the camera sends to a multicast group")
         over_udp = found.ports is not None and found.channels is None
@@ -170,19 +192,24 @@ class Handshake:
         self._checked(response, "PLAY")
 
     def _checked(self, response: Response, method: str) -> Response:
+        """The response.
+
+        :raises SourceError: if its status is not a success.
+        """
         if 200 <= response.status < 300:
             return response
         raise self._refusal(response, method)
 
     def _refusal(self, response: Response, method: str) -> SourceError:
+        """The error for a response without success."""
         status = response.status
         if status == WRONG_TRANSPORT:
             return self._wrong_transport()
-        if status == 401 and self._login.unspoken:
-            text = f"401: the camera asks for {self._login.unspoken}; basic and digest (MD5, SHA-256) are spoken"
+        if status == 401 and self._login.unsupported:
+            text = f"401: the camera asks for {self._login.unsupported}; basic and digest (MD5, SHA-256) are supported"
             return SourceError(text, permanent=True, denied=True)
-        if status in WORDS:
-            return SourceError(WORDS[status], permanent=status in REFUSED, denied=status in (401, 403))
+        if status in MESSAGES:
+            return SourceError(MESSAGES[status], permanent=status in REFUSED, denied=status in (401, 403))
         reason = one_line(response.reason[:60])
         return SourceError(f"the camera answered {method} with {status} {reason}".rstrip())
 

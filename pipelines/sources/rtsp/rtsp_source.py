@@ -1,4 +1,4 @@
-"""Cameras over RTSP: by the native client, or by FFmpeg's for what that does not speak."""
+"""Cameras over RTSP, read by the native client, or by FFmpeg if the native client does not support the stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from pipelines.watch import Watch
 
 
 class RtspSource:
-    """One session with a camera; it ends with SourceError when the camera goes away or shows nothing for the read limit."""
+    """One session with a camera, by the client that the options choose.
+
+    It ends with SourceError if the camera disconnects or sends no picture within the read timeout.
+    """
 
     live = True
 

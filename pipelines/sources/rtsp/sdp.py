@@ -1,4 +1,4 @@
-"""Session descriptions (RFC 4566) as cameras write them: the one video track that is played, and what is not spoken."""
+"""Parses the session descriptions (RFC 4566) of cameras: finds the video track, and refuses unsupported streams."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ START_CODE = b"\0\0\0\1"
 
 MAX_LINES = 2000
 MAX_LINE = 32 << 10
-"""Characters; the longest real ones hold parameter sets and SEI messages, 2 KiB."""
+"""Most characters of a line. The longest real ones, with parameter sets and SEI messages, have 2 KiB."""
 MAX_TRACKS = 16
 CLOCK_RATES = range(1000, 100_000_001)
-"""Hz. RFC 6184 and RFC 7798 fix 90000; others that count time at all are believed."""
+"""Accepted clock rates, Hz. RFC 6184 and RFC 7798 require 90000; other plausible rates are accepted."""
 RATE = re.compile(r"\d{1,6}(?:\.\d{0,6}|/\d{1,6})?", re.ASCII)
 MAX_RATE = 1000
 
 
 class Unsupported(SourceError):
-    """A stream that this reader does not speak, in the field's words. Another client may."""
+    """The native client does not support the stream; FFmpeg may. The message names the reason. Permanent."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, permanent=True)
@@ -45,28 +45,29 @@ class Unsupported(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The video track of a session, as its description promises it."""
+    """The video track of a session, as its description announces it."""
 
     codec: Codec
     payload_type: int
-    """0-127, of the RTP packets that belong to it."""
+    """Payload type of the track's RTP packets, 0-127."""
     clock_rate: int
-    """Hz, of the RTP timestamps."""
+    """Clock rate of the RTP timestamps, Hz."""
     control: str
     """Absolute URL for SETUP."""
     aggregate: str
     """Absolute URL for PLAY, TEARDOWN and keep-alives."""
     parameter_sets: bytes = field(default=b"", repr=False)
-    """Annex B; empty if they come in band only. Not yet checked by a decoder."""
+    """Annex B; empty if they are sent in band only. No decoder has checked them."""
     rate: Fraction | None = None
-    """Frames a second, where the camera says so; often it is wrong."""
+    """Frames per second as the camera announces it, often wrong; None if it does not."""
     other_tracks: tuple[str, ...] = ()
-    """Absolute control URLs of the other media: GStreamer's server sends nothing to a client that leaves one out."""
+    """Absolute control URLs of the other media, for SETUP: GStreamer's server sends nothing to a client that leaves one
+    out."""
 
 
 @dataclass(slots=True)
 class _Section:
-    """The lines of one medium, or those before the first."""
+    """The lines of one medium, or the session's lines before the first medium."""
 
     head: str = ""
     address: str = ""
@@ -76,7 +77,7 @@ class _Section:
         return next((value for key, value in self.attributes if key == name), "")
 
     def of_type(self, name: str, payload_type: int) -> list[str]:
-        """Values of the attribute that are about one payload type, without it."""
+        """Values of the attribute `name` for one payload type, without the payload type."""
         found = []
         for key, value in self.attributes:
             kind, _, rest = value.strip().partition(" ")
@@ -86,13 +87,12 @@ class _Section:
 
 
 def video_track(sdp: bytes, base: str) -> Track:
-    """The first video track in H.264 or H.265.
+    """The first supported video track (H.264 or H.265) of a session description.
 
-    base: the absolute URL that relative ones are joined to, without user information.
-
-    :raises Unsupported: if there is video, and none that this reader speaks.
+    :param base: absolute URL without user information, to which relative ones are joined.
+    :raises Unsupported: if no video track is supported; the message names the reason for the first.
     :raises SourceError: if there is no video; permanent.
-    :raises ProtocolError: if the description breaks a bound.
+    :raises ProtocolError: if the description exceeds a limit.
     """
     session, *media = _sections(sdp)
     aggregate = join_control(base, session.first("control"))
@@ -110,11 +110,11 @@ def video_track(sdp: bytes, base: str) -> Track:
 
 
 def join_control(base: str, control: str) -> str:
-    """The absolute form of a control attribute.
+    """The absolute URL of a control attribute.
 
-    RFC 2326, C.1.1, asks for RFC 1808's rules, which drop the base's last segment and its query. Cameras whose base does
-    not end in a slash mean it as a folder all the same, and those with a query want theirs kept before the track's name:
-    the control is appended, as every client does.
+    RFC 2326, C.1.1, requires the rules of RFC 1808, which remove the last segment and the query of the base. Cameras expect
+    otherwise: a base without a final slash is a folder too, and its query stays before the track's name. So the control is
+    appended, as in all other clients.
     """
     control = control.strip()
     if control in ("", "*"):
@@ -124,7 +124,7 @@ def join_control(base: str, control: str) -> str:
     root, path = "/".join(base.split("/", 3)[:3]), base.split("/", 3)[3] if base.count("/") > 2 else ""
     folder = "/" + path.partition("?")[0].strip("/")
     if control.startswith("/") and folder != "/" and f"{control}/".startswith(f"{folder}/"):
-        return escaped(root + control)  # an absolute path below the base's
+        return escaped(root + control)  # an absolute path inside the base's folder
     if control.startswith("?"):
         return escaped(base + control)
     return escaped(base.rstrip("/") + "/" + control.lstrip("/"))
@@ -148,16 +148,21 @@ def _sections(sdp: bytes) -> list[_Section]:
 
 
 def _blanked(line: str) -> str:
-    """Some cameras put tabs and worse between words."""
+    """`line` with spaces for unprintable characters. Some cameras put tabs and control characters between words."""
     return line if line.isprintable() else "".join(c if c.isprintable() else " " for c in line)
 
 
 def _track(session: _Section, section: _Section, media: list[_Section], aggregate: str) -> Track:
-    """:raises Unsupported: if this medium is not spoken."""
+    """The track that `section` describes.
+
+    :param media: all media of the session.
+    :param aggregate: absolute URL of the session.
+    :raises Unsupported: if the medium is not supported.
+    """
     _, _, profile, *types = [*section.head.split(), "", "", ""]
     if profile.upper() not in PROFILES:
-        what = "encrypted RTP" if "SAVP" in profile.upper() else "the transport"
-        raise Unsupported(f"the camera sends {what} ({profile[:30] or 'none'}); RTP/AVP is spoken")
+        transport = "encrypted RTP" if "SAVP" in profile.upper() else "the transport"
+        raise Unsupported(f"the camera sends {transport} ({profile[:30] or 'none'}); RTP/AVP is supported")
     _refuse_multicast(section.address or session.address)
     payload_type, codec, clock_rate = _codec(section, [int(t) for t in types if re.fullmatch(r"\d{1,3}", t, re.ASCII)])
     values = _format(section, payload_type)
@@ -179,15 +184,23 @@ def _track(session: _Section, section: _Section, media: list[_Section], aggregat
 
 
 def _refuse_multicast(connection: str) -> None:
-    """A c= line: "IN IP4 232.1.2.3/127"."""
+    """Check the value of a c= line, such as "IN IP4 232.1.2.3/127".
+
+    :raises Unsupported: if its address is a multicast group.
+    """
     address = [*connection.split(), "", "", ""][2].partition("/")[0]
-    with contextlib.suppress(ValueError):  # a host's name, or nothing
+    with contextlib.suppress(ValueError):  # a host name or nothing
         if ipaddress.ip_address(address).is_multicast:
             raise Unsupported(f"the camera sends to a multicast group ({address})")
 
 
 def _codec(section: _Section, types: list[int]) -> tuple[int, Codec, int]:
-    """Payload type, codec and clock rate of the first format that is spoken."""
+    """Payload type, codec and clock rate of the first supported format.
+
+    :param types: the payload types of the medium, in order of preference.
+    :raises Unsupported: if no format is supported.
+    :raises ProtocolError: if the clock rate is invalid.
+    """
     names = []
     for payload_type in types[:MAX_TRACKS]:
         mapped = next(iter(section.of_type("rtpmap", payload_type)), STATIC.get(payload_type, "unknown codec"))
@@ -200,7 +213,7 @@ def _codec(section: _Section, types: list[int]) -> tuple[int, Codec, int]:
         if not re.fullmatch(r"\d{1,9}", rate, re.ASCII) or int(rate) not in CLOCK_RATES:
             raise ProtocolError(f"the camera's {name.strip()} has a clock rate of {rate[:20]!r}; 90000 is usual")
         return payload_type, codec, int(rate)
-    raise Unsupported(f"the camera sends {', '.join(dict.fromkeys(names))[:60] or 'no format'}; H.264 and H.265 are spoken")
+    raise Unsupported(f"the camera sends {', '.join(dict.fromkeys(names))[:60] or 'no format'}; H.264 and H.265 are supported")
 
 
 def _format(section: _Section, payload_type: int) -> dict[str, str]:
@@ -213,7 +226,8 @@ def _format(section: _Section, payload_type: int) -> dict[str, str]:
 
 
 def _parameter_sets(codec: Codec, values: dict[str, str]) -> bytes:
-    """What can be read of them, in the order of the standard; some cameras leave the padding out, or write rubbish."""
+    """The valid parameter sets in Annex B form, in the standard's order. Some cameras omit the base64 padding or send invalid
+    values, which are ignored."""
     found = b""
     for name in PARAMETERS[codec]:
         for text in values.get(name, "").split(","):

@@ -1,4 +1,4 @@
-"""What a server answers to SETUP: the Transport header (RFC 2326, section 12.39) and the Session header (12.37)."""
+"""Parses the response to SETUP: the Transport header (RFC 2326, section 12.39) and the Session header (12.37)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from dataclasses import dataclass
 from pipelines.sources.rtsp.message import Response
 
 TIMEOUT_S = 60.0
-"""Of a session whose server names none (RFC 2326, section 12.37)."""
+"""Session timeout if the server names none (RFC 2326, section 12.37)."""
 LONGEST_S = 120.0
-"""Believed of a server's own: a router on the way forgets a silent connection sooner than some servers say."""
+"""Upper limit of the server's session timeout: routers drop silent connections sooner than some servers promise."""
 PAIR = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a track will come.
-
-    channels: of RTP and RTCP on the connection, None if it does not come over it; ports: the server's two;
-    source: the address that will send, as it was written.
-    """
+    """The transport of a track, as the server confirmed it."""
 
     session: str = ""
+    """Identifier for the Session header of later requests."""
     timeout_s: float = TIMEOUT_S
+    """Time after which the server ends a session without keep-alives."""
     channels: tuple[int, int] | None = None
+    """Interleaved channels of RTP and RTCP; None if the track does not come over the RTSP connection."""
     ports: tuple[int, int] | None = None
+    """The server's UDP ports of RTP and RTCP; None if it names none."""
     source: str = ""
+    """The address from which the server sends, unchecked."""
     multicast: bool = False
 
 
 def agreed(response: Response) -> Setup:
-    """The answer to SETUP. What cannot be read counts as not said."""
+    """The transport in a response to SETUP. Invalid fields are ignored."""
     session, _, rest = response.headers.get("Session").partition(";")
     fields: dict[str, str] = {}
     for part in response.headers.get("Transport").partition(",")[0].split(";"):
@@ -49,7 +50,7 @@ def agreed(response: Response) -> Setup:
 
 
 def _pair(text: str, most: int) -> tuple[int, int] | None:
-    """ "6970-6971", or "6970" for that and the next."""
+    """The two numbers of "6970-6971", or of "6970", which means the same; None if one is invalid or above `most`."""
     found = PAIR.fullmatch(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""RTSP URLs, taken apart: host and port, the URI of requests, and the credentials, which are kept apart."""
+"""Parses RTSP URLs into host, port, the URI of requests, and the credentials."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipelines.errors import SourceError
 from pipelines.redact import one_line, redact_url
 
 PORTS = {"rtsp": 554, "rtsps": 322}
-"""RFC 7826, section 22.3 (554 for RTSP over TCP, 322 over TLS)."""
+"""Default ports (RFC 7826, section 22.3): 554 for RTSP over TCP, 322 over TLS."""
 MAX_URL = 4096
-"""Characters, of a URL that is given or that a server names."""
+"""Most characters of a URL, from a person or a server."""
 MAX_SHOWN = 200
-"""Characters of it in an error."""
+"""Most characters of a URL in a message."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -24,17 +24,19 @@ VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL. `uri`: for requests, without user information and fragment, in visible ASCII."""
+    """A parsed RTSP URL."""
 
     scheme: Literal["rtsp", "rtsps"]
     host: str
     port: int
     uri: str
+    """The URI of requests: without user information and fragment, in visible ASCII."""
     credentials: Credentials | None = None
 
     def moved(self, location: str) -> Target:
-        """The target of a redirect. The credentials go along to the same host only, and never from TLS to plain text.
+        """The target of a redirect. It keeps the credentials only on the same host, and not from rtsps to rtsp.
 
+        :param location: the value of the Location header.
         :raises SourceError: if the location is no RTSP address; permanent.
         """
         try:
@@ -46,13 +48,13 @@ class Target:
 
 
 def display(url: str) -> str:
-    """A URL as people may see it: redacted, on one line, at most MAX_SHOWN characters."""
-    # Redact before the cut: the end of a password may lie beyond it.
+    """A URL for messages: redacted, on one line, at most MAX_SHOWN characters."""
+    # Redacted before it is cut: a password that is cut in the middle would not be recognised.
     return one_line(redact_url(url))[:MAX_SHOWN] if "://" in url else "an address without //"
 
 
 def parse(url: str) -> Target:
-    """A URL as a person or a server gives it.
+    """Parse a URL from a person or a server.
 
     :raises SourceError: if it is malformed or not RTSP; permanent.
     """
@@ -62,7 +64,7 @@ def parse(url: str) -> Target:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        # The standard library's other texts may quote a part of a password; the one about the range cannot.
+        # Other messages of the standard library than the one about the range may quote a part of a password.
         why = "the port is not within 1-65535" if "range" in str(error) else "host or port are malformed"
         raise _malformed(f"{why}; / ? # @ in a password are written as %2F %3F %23 %40") from None
     scheme = parts.scheme.lower()
@@ -74,13 +76,13 @@ def parse(url: str) -> Target:
         raise _malformed("the port is not within 1-65535")
     place = _ascii_host(host) + (f":{port}" if port else "")
     uri = escaped(f"{scheme}://{place}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else ""))
-    # A zone (fe80::1%25eth0, RFC 6874) means something on this machine only.
+    # The zone of an address (fe80::1%25eth0, RFC 6874) is for this machine only, so `uri` has none.
     host = host.replace("%25", "%") if ":" in host else host
     return Target(scheme, host, port or PORTS[scheme], uri, _credentials(parts.netloc))  # type: ignore[arg-type]
 
 
 def join(base: str, reference: str) -> str:
-    """The absolute form of a URL that a header of the answer to `base` names."""
+    """The absolute form of `reference`, a URL in a header of the response to a request for `base`."""
     reference = reference.strip()
     if not reference or SCHEME.match(reference):
         return reference or base
@@ -89,12 +91,12 @@ def join(base: str, reference: str) -> str:
 
 
 def escaped(uri: str) -> str:
-    """The URI with all characters percent-encoded that would end it, or its line, in a request. Encoded ones stay."""
+    """The URI with all characters percent-encoded but visible ASCII, so that none can end it or its line in a request."""
     return quote(uri, safe=VISIBLE)
 
 
 def without_user(uri: str) -> str:
-    """An absolute URI of a server without the user information that some put there."""
+    """An absolute URI without user information, which some servers add."""
     scheme, _, rest = uri.partition("://")
     place, slash, path = rest.partition("/")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
@@ -106,14 +108,14 @@ def _ascii_host(host: str) -> str:
     try:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
-        raise _malformed("the host's name has a form that no host has") from None
+        raise _malformed("the host name is not valid") from None
 
 
 def _credentials(netloc: str) -> Credentials | None:
-    who, at, _ = netloc.rpartition("@")
+    userinfo, at, _ = netloc.rpartition("@")
     if not at:
         return None
-    user, _, password = who.partition(":")
+    user, _, password = userinfo.partition(":")
     found = Credentials(unquote(user), unquote(password))
     if CONTROL.search(found.user):
         raise _malformed("the user's name holds control characters")

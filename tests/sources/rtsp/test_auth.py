@@ -107,7 +107,7 @@ def test_nothing_that_is_understood(headers: list[str]) -> None:
     login = Login(WHO)
     assert not login.refused(headers)
     assert login.header("PLAY", "rtsp://h/") is None
-    assert login.unspoken == ", ".join(h.split(" ")[0].lower() for h in headers if h[:1].isalpha())
+    assert login.unsupported == ", ".join(h.split(" ")[0].lower() for h in headers if h[:1].isalpha())
 
 
 def test_session_algorithms_take_the_nonces_in() -> None:
