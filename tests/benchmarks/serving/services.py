@@ -17,6 +17,7 @@ from pathlib import Path
 from app import build
 from pipelines.cores import cores
 from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models.names import DEFAULT
 from pipelines.predict.models.store import ModelStore
 from tests.benchmarks import environment
 from tests.benchmarks.serving.messages import in_json, raw
@@ -67,7 +68,7 @@ def mosec(precision: str) -> Service:
 
 def model() -> Path:
     """Watchline's own converted default model: all services run the same one."""
-    name = catalog.find(catalog.DEFAULT)
+    name = catalog.find(DEFAULT)
     stored = ModelStore(build.cache_folder()).get(
         name.identity, lambda folder: autoselect.convert(name, folder, cores(), build.sample_pictures)
     )

@@ -24,7 +24,9 @@ from pipelines.errors import UsageError
 from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
-from pipelines.predict.models.catalog import LoadedModel, check, find, imagenet_names, read_labels
+from pipelines.predict.loaded_model import LoadedModel
+from pipelines.predict.models.catalog import check, find
+from pipelines.predict.models.labels import imagenet_names, read_labels
 from pipelines.predict.preprocess import InputSpec
 
 pytestmark = pytest.mark.timeout(60)
@@ -439,7 +441,7 @@ def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPa
         port = server.getsockname()[1]
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("pipelines.predict.models.catalog.getproxies", dict)
+    monkeypatch.setattr("pipelines.predict.models.loaders.getproxies", dict)
     said = _said(find("timm:mobilenetv3_small_050").load)
     assert f"127.0.0.1:{port} does not answer" in said
     assert constants.HF_HUB_OFFLINE is False
