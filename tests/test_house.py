@@ -17,10 +17,6 @@ from tests import plain_words
 ROOT = Path(__file__).parents[1]
 HOUSE = sorted((ROOT / "pipelines").rglob("*.py"))
 PEOPLE = sorted((ROOT / "app").rglob("*.py"))
-PLAIN = {
-    "pipelines/sources": 3.8,
-}
-"""Rooms without plain prose so far: their limit, which only falls. All others have CLAUSES."""
 OWN = {"app", "pipelines", "samples"}
 LEAVES = ("frame", "errors", "channel", "crew", "choices", "credentials", "watch")
 HEAVY = {"torch", "torchvision", "timm", "nncf"}
@@ -225,9 +221,8 @@ def test_the_prose_is_plain() -> None:
     offenders = []
     for room in rooms:
         words, found = plain_words.measured([room])
-        limit = PLAIN.get(path_id(room), CLAUSES)
-        if len(found) > max(1, limit * words / 1000):  # a short file may have one
-            offenders += [f"{path_id(room)}: {1000 * len(found) / words:.1f} in 1,000 words, more than {limit}", *found]
+        if len(found) > max(1, CLAUSES * words / 1000):  # a short file may have one
+            offenders += [f"{path_id(room)}: {1000 * len(found) / words:.1f} in 1,000 words, more than {CLAUSES}", *found]
     assert offenders == [], "\n".join(offenders)
 
 
