@@ -57,7 +57,7 @@ def numbered(
     sound: bool = False,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Write a clip whose frame k has luma level(first + k, step), and return its path. The suffix is the container.
+    """Write a clip with luma level(first + k, step) in frame k, and return its path. The suffix is the container.
 
     size: (width, height). times: seconds of each frame (variable rate; ms exact) in place of `rate`. rotation: degrees
     clockwise by which a player must turn the pictures. sound: an AAC tone as long as the video.

@@ -213,7 +213,7 @@ def test_other_libraries_are_changed_in_known_places() -> None:
 
 
 CLAUSES = 2.0
-"""Most clauses with "what", "who" or "whose" in 1,000 words of comments and docstrings."""
+"""Limit for the clauses that `tests.plain_words` counts in 1,000 words of comments and docstrings."""
 
 
 def test_the_prose_is_plain() -> None:

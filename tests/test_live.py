@@ -1,4 +1,4 @@
-"""Cameras end to end: a real RTSP server, the real command, what it says and what it counts when cameras die."""
+"""Cameras end to end: a real RTSP server, the real command, its messages and its counts when cameras die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RTSP end to end: which client reads a camera, what is said of it, its own clock, and encrypted connections."""
+"""RTSP end to end: the client of a camera, the messages about it, its own clock, and encrypted connections."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _packed(bits: str) -> bytes:
 
 
 def with_size(clip: Path, width: int, height: int) -> bytes:
-    """An mp4 or mkv whose header has this size in place of its own, which is 64x64."""
+    """An mp4 or mkv of 64x64 pixels with this size in its header."""
     data = bytearray(clip.read_bytes())
     if clip.suffix == ".mkv":
         # PixelWidth and PixelHeight (RFC 9559) take the place of the element behind them, which says something of fields.

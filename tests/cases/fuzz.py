@@ -1,9 +1,9 @@
 """Broken files by the thousand, in a process of their own: `python -m tests.cases.fuzz FOLDER SEED SECONDS`.
 
-The folder holds good files, whose names begin with "good". One after the other is mutated by numbers drawn from the seed,
+The folder holds good files, with names that begin with "good". One after the other is mutated by numbers drawn from the seed,
 written to the folder as input.SUFFIX, and read; every fifth goes through the whole command. Before each its number goes
-out, a line of its own, so that whoever waits knows which input ended the process or made it hang: that is the file in the
-folder then.
+out on a line of its own. So the caller knows which input ended the process or made it hang: the file that is in the folder
+then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.command import PROBE, watchline
 WHOLE = 5
 LENGTHS = (0, 1, 2, 7, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 HEAD = 600
-"""Bytes in which most of what a container says stands; an mp4 says it at its end, too."""
+"""Bytes at the start with most of a container's facts; an mp4 has facts at its end, too."""
 
 
 def mutated(data: bytes, dice: random.Random) -> bytes:

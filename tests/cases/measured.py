@@ -1,4 +1,4 @@
-"""The command in a process of its own, with what it took: time, and memory at its peak."""
+"""The command in a process of its own, with its time and its peak memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of cameras: late, silent, gone, frozen, with an awkward password; and what a long run costs.
+"""Faults of cameras: late, silent, gone, frozen, with an awkward password; and the costs of a long run.
 
 Every camera is read in all ways that there are: by the two RTSP clients, over HTTP, and as a transport stream over TCP.
 """
@@ -86,7 +86,7 @@ def cameras(num: Path) -> Iterator[Cameras]:
 
 
 class Run:
-    """Commands that run beside each other, with what they have said so far, by stream and with the time of it."""
+    """Commands that run side by side, and their messages so far, by stream and with their times."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[str]], names: Sequence[str]) -> None:
         self.processes = processes
@@ -269,7 +269,7 @@ def test_c02_peers_that_never_answer_are_given_up_in_time_and_a_stop_ends_the_wa
 
 
 def test_c02_a_limit_is_what_was_asked_for(tmp_path: Path) -> None:
-    """No less and no more, 7 s as well as 2, whatever the other limit is."""
+    """No less and no more, 7 s as well as 2, with any other limit."""
     with SilentPeer() as peer:
         urls = {scheme: peer.url(scheme) for scheme in ("rtsp", "tcp", "http")}
         with watching(urls, tmp_path, "--open-timeout", "7", "--read-timeout", "1") as run:
@@ -313,7 +313,7 @@ def test_c02_a_stop_while_cameras_are_silent_finishes_the_outputs(number: int, c
 
 @dataclass
 class Usage:
-    """What a process holds."""
+    """Resources of a process."""
 
     descriptors: int
     threads: int
@@ -358,7 +358,7 @@ def test_c04_cameras_come_back_every_time_and_nothing_piles_up(
         assert all(b["arrived_s"] >= a["arrived_s"] and b["session"] >= a["session"] for a, b in pairwise(lines)), name
 
 
-# C05. What a long run costs.
+# C05. The costs of a long run.
 
 MORE_MB = 30
 PIPE = 400
@@ -432,7 +432,7 @@ def test_c05_before_an_output_that_takes_ten_frames_a_second_every_queue_is_boun
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """What is freed within is freed by its last reference."""
+    """Without the collector, an object is freed by its last reference alone."""
     gc.collect()
     gc.disable()
     try:
@@ -442,13 +442,13 @@ def collector_off() -> Iterator[None]:
 
 
 def frames_alive() -> int:
-    """Decoded frames in this process, by their type: what an object says of its class may import what it stands for."""
+    """Decoded frames in this process, by their type: `__class__` of a lazy object may import its module."""
     return sum(issubclass(type(one), av.VideoFrame) for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("rotation", [0, 90])
 def test_c05_a_picture_is_let_go_with_its_last_reference(rotation: Any, tmp_path: Path) -> None:
-    """The garbage collector, which counts objects and not what they hold, came after 600 MB of a 1080p file. One is left:
+    """The garbage collector, which counts objects and not their memory, came after 600 MB of a 1080p file. One is left:
     the first of a stream, of which is read how it is turned."""
     clip = numbered(tmp_path / "num.mp4", frames=60, rotation=rotation)
     with collector_off():
@@ -592,7 +592,7 @@ def test_c39_the_screen_says_that_there_is_no_signal(cameras: Cameras, tmp_path:
 
 
 def _until_seen(terminal: int, *patterns: str) -> None:
-    """Read what is written to a terminal until each pattern was there."""
+    """Read from a terminal until each pattern was there."""
     seen, end_s = "", time.monotonic() + PATIENCE_S
     while not all(re.search(pattern, seen) for pattern in patterns):
         assert select.select([terminal], [], [], max(end_s - time.monotonic(), 0))[0], seen[-500:]

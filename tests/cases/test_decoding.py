@@ -1,4 +1,4 @@
-"""Faults in what is decoded: pictures that lost something on their way, batches, and many decoders at once."""
+"""Faults in decoding: pictures with lost packets, batches, and many decoders at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.system import need
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(60)]
 
-# C08. What leans on a lost picture is not labelled.
+# C08. A picture that depends on a lost one is not labelled.
 
 CELL = 188
 """Octets of a transport stream's packet."""

@@ -1,4 +1,4 @@
-"""Files that are not what they say: lying headers, cut off, growing, odd names, no video at all; and the end of a stream."""
+"""Misleading files: wrong headers, cut off, growing, odd names, no video at all; and the end of a stream."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _cut(clip: Path, share: float = 0.6) -> Path:
 
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_c37_a_file_that_was_cut_off_is_called_truncated(kind: str, base: Path, tmp_path: Path) -> None:
-    """What is there is shown but for the torn picture, the output is finished, the run ends with 1."""
+    """All whole pictures are shown, the output is finished, the run ends with 1."""
     whole = _whole(kind, base, tmp_path)
     good = {round(25 * (c.pts_s or 0)): c for c in everything(FileSource(whole))}
     cut = _cut(whole)
@@ -228,7 +228,7 @@ def test_c37_a_whole_file_is_not_called_truncated(kind: str, base: Path, tmp_pat
 
 @pytest.mark.parametrize("kind", ["mp4", "frag.mp4", "mkv", "live.mkv", "avi", "ts", "flv", "ogv"])
 def test_c37_junk_behind_the_end_is_no_cut(kind: str, base: Path, tmp_path: Path) -> None:
-    """Some recorders fill up a block. Only what looks like a part that goes on counts."""
+    """Some recorders fill up a block. Only a part that seems to go on counts."""
     clip = _whole(kind, base, tmp_path)
     assert cut_short(clip) is None
     if kind in ("mp4", "frag.mp4", "avi", "ts"):
@@ -577,7 +577,7 @@ def test_c60_a_fifo_whose_writer_falls_silent_is_no_end(base: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["one.png", "png.mp4", "one.jpg", "one.bmp", "one.webp"])
 def test_c60_a_picture_is_one_frame(name: str, base: Path, tmp_path: Path) -> None:
-    """Whatever it is called."""
+    """With any name."""
     clip = tmp_path / name
     ffmpeg("-i", base, "-frames:v", 1, *(["-f", "image2", "-c:v", "png"] if name == "png.mp4" else []), clip)
     ran = run(clip, tmp_path / "out")

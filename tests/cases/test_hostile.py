@@ -1,6 +1,6 @@
 """Input that means harm: random bytes, headers that announce too much, bombs, playlists and redirects that lead astray.
 
-What must hold of each: one line that says what is wrong, no signal, no hang, bounded memory, and nothing read that the source
+Each must end with one line that names the fault, no signal, no hang, bounded memory, and nothing read that the source
 has no right to.
 """
 
@@ -210,7 +210,7 @@ class TestLocalPlaylists:
     @pytest.mark.parametrize("name", ["x.m3u8", "x.ffconcat", "x.mp4", "x.jpg"])
     @pytest.mark.parametrize("form", [playlist, joined])
     def test_hostile_the_network_is_not_asked(self, form: Callable[..., str], name: str, film: Path, tmp_path: Path) -> None:
-        """Whatever the file's name is; and not half of it is shown as if it were all."""
+        """With any name; and half of the file is never shown as the whole."""
         with HttpFiles(film) as server:
             (tmp_path / name).write_text(form("num.ts", server.url("num.ts")))
             (tmp_path / "num.ts").write_bytes((film / "num.ts").read_bytes())
@@ -271,7 +271,7 @@ m=video 5004 RTP/AVP 96\r
 a=rtpmap:96 H264/90000\r
 """
 
-# What comes from the network.
+# Input from the network.
 
 
 class TestFromTheNetwork:

@@ -1,4 +1,4 @@
-"""C06, C13, C20, C41, C43: what a run leaves behind and says of itself, with a window or without, however it ends."""
+"""C06, C13, C20, C41, C43: outputs and reports of a run, with a window or without, after every kind of end."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_c13_outputs_are_finished_though_nobody_reads_the_lines(place: Path) -> 
 
 
 def test_c13_a_second_ctrl_c_ends_at_once(place: Path) -> None:
-    """While the first one waits for what cannot be written. (While a model loads: tests/app/test_exit_codes.py.)"""
+    """While the first one waits for a blocked write. (While a model loads: tests/app/test_exit_codes.py.)"""
     with running("run", "synthetic:64x64@200", *PROBE, "-o", "o.mp4", "--jsonl", "-") as process:
         _stuck(process)
         os.killpg(process.pid, signal.SIGINT)
@@ -356,7 +356,7 @@ def test_c41_a_writer_that_fails_in_the_middle_is_said_and_the_rest_is_finished(
 
 
 def playable(path: Path) -> int:
-    """Frames that can be decoded of a file whose end may be cut in two."""
+    """Decodable frames of a file that may be cut off at its end."""
     frames = 0
     with av.open(str(path)) as container, contextlib.suppress(av.InvalidDataError):
         for _ in container.decode(video=0):
@@ -379,7 +379,7 @@ def small_disk(at: Path, size: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
 def test_c41_a_full_disk_is_no_success(place: Path, suffix: str) -> None:
-    """Video and lines are on it: the video's fault says what can be played, the lines end with a whole one."""
+    """Video and lines are on it: the video's fault names the playable part, the lines end with a whole one."""
     noise = "testsrc2=s=320x240:r=25:d=4,noise=alls=100:allf=t"
     ffmpeg("-f", "lavfi", "-i", noise, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "noise.mp4")
     video, lines = f"full/o{suffix}", "full/o.jsonl"

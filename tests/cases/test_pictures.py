@@ -30,7 +30,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 
 
 def at_model(picture: Picture, size: tuple[int, int] | None = None) -> Rgb:
-    """What a model is given that takes all of the picture, in the picture's own size unless another is named."""
+    """The input of a model that takes the whole picture, in the picture's own size unless another is named."""
     width, height = size or picture.upright_size
     made = np.zeros((3, height, width), np.uint8)
     RgbPreprocess(InputSpec(height, width, max(height, width)), "squash")(picture, WHOLE_FRAME[0], made)
@@ -38,7 +38,7 @@ def at_model(picture: Picture, size: tuple[int, int] | None = None) -> Rgb:
 
 
 def in_window(picture: Picture) -> Rgb:
-    """What the person sees."""
+    """The picture that the user sees."""
     mosaic = Mosaic()
     mosaic.resize(picture.upright_size)
     mosaic.show("a", picture)
@@ -62,7 +62,7 @@ def annotated(source: Path, *flags: str) -> tuple[Done, Path]:
 
 
 def probe(path: Path) -> dict[str, Any]:
-    """What ffprobe says of the video stream; its numbers as numbers."""
+    """ffprobe's facts of the video stream; its numbers as numbers."""
     need("ffprobe")
     said = subprocess.run(
         ["ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_streams", "-of", "json", str(path)],
@@ -254,7 +254,7 @@ def test_c26_untagged_colours_are_what_the_command_line_takes_them_for(matrix: s
     for found in (at_model(picture), at_model(picture, (64, 64)), in_window(picture)):
         assert np.abs(found.astype(int) - reference(clip)).max() <= 3
     _, output = annotated(clip)
-    # It is tagged now as what it was taken for.
+    # It is tagged now with the assumed colours.
     assert np.abs(reference(output).astype(int) - reference(clip)).max() <= 6
 
 
@@ -330,8 +330,8 @@ def test_c27_every_pixel_format_reaches_the_model_as_the_command_line_shows_it(
     name: str, codec: str, pix_fmt: str, tmp_path: Path
 ) -> None:
     """With the scaler's exact flags on both sides: by default the command line takes each chroma sample for four pixels,
-    and is 130 levels off at an edge of plain yuv420p. Colours without edges, since what becomes of others at half the
-    resolution is another question (below)."""
+    and is 130 levels off at an edge of plain yuv420p. Colours without edges, since edges at half the resolution are
+    another question (below)."""
     clip = tmp_path / name
     ffmpeg("-f", "lavfi", "-i", SMOOTH.replace("d=0.2", "d=1"), "-c:v", codec, *BEST.get(codec, []), "-pix_fmt", pix_fmt, clip)
     found = pictures(clip)

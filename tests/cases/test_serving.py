@@ -30,7 +30,7 @@ PROBE = ("--model", "probe", "--workers", "1")
 
 
 def spread(total: int, callers: int, url: str, one: Callable[[Caller, int], Any]) -> list[Any]:
-    """one(caller, k) for each k below total, over so many kept connections; what each gave, in order."""
+    """one(caller, k) for each k below total, over so many kept connections; the results in order."""
     results: list[Any] = [None] * total
 
     def run(c: int) -> None:
@@ -43,7 +43,7 @@ def spread(total: int, callers: int, url: str, one: Callable[[Caller, int], Any]
 
 
 def until(true: Callable[[], bool], limit_s: float) -> float:
-    """Wait for what another process does: seconds that it took."""
+    """Wait for a condition in another process. Returns the seconds."""
     began_s = time.monotonic()
     while not true():
         assert time.monotonic() < began_s + limit_s, "it did not come about"
@@ -67,7 +67,7 @@ def test_c07_workers_are_spawned_however_it_was_started(command: str) -> None:
             assert multiprocessing.get_start_method(allow_none=True) is None
             _check_spawned(os.getpid())
         return
-    # What stands before the module's command line takes its place.
+    # The words before the module's command line are replaced.
     script = f"exec {WATCHLINE} serve --model probe --workers 2 --port 0"
     with serving(*PROBE, "--workers", "2", before=("bash", "-c", script, "--") if command == "script" else ()) as process:
         assert post(process.url, grey(5)).label == "5"
@@ -145,7 +145,7 @@ def test_c21_memory_does_not_grow_with_requests(total: int) -> None:
         assert metric(process.url, "watchline_held_bytes") == 0
 
 
-# C29: whose answer it is.
+# C29: each caller gets its own answer.
 
 
 def test_c29_everybody_gets_the_answer_to_his_own_picture() -> None:
@@ -242,7 +242,7 @@ def test_c33_a_worker_that_is_killed_costs_nobody_an_answer() -> None:
     assert load.errors == []
     assert {status for _, status, _ in load.answers} <= {200, 500, 503}
     assert all(took_s < 2.0 for _, status, took_s in load.answers if status != 200)
-    assert sum(status == 500 for _, status, _ in load.answers) <= 4  # what was in flight is run once more
+    assert sum(status == 500 for _, status, _ in load.answers) <= 4  # the requests in flight are run once more
 
 
 def test_c33_a_worker_that_hangs_is_replaced() -> None:
@@ -329,7 +329,7 @@ def _polled(url: str, seconds: float) -> Iterator[float]:
             tick.wait(0.1)
 
 
-# C50: what people upload.
+# C50: uploads of people.
 
 
 MODES = ["L", "LA", "P", "RGBA", "CMYK", "I;16", "1", "RGB"]

@@ -1,5 +1,5 @@
-"""Faults of time: variable, fractional, missing, jumping and late clocks. What is right is said of the whole run: the lines,
-and the annotated video."""
+"""Faults of time: variable, fractional, missing, jumping and late clocks. Checked are the lines and the annotated video of
+the whole run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.system import need
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(60)]
 MS = 0.0011
-"""A millisecond, and what a clock of whole milliseconds rounds."""
+"""A millisecond, plus the rounding of a clock of whole milliseconds."""
 
 
 def near(times: Sequence[float], wanted: Sequence[float], within_s: float = MS) -> None:
@@ -195,7 +195,7 @@ RAW = {
 @pytest.mark.parametrize("name", RAW)
 def test_c57_without_times_they_are_made_up_by_the_rate(name: str, num: Path, tmp_path: Path) -> None:
     clip = tmp_path / name
-    full_range = "mjpeg" in name  # MJPEG has no other one: the numbers must stay what they are
+    full_range = "mjpeg" in name  # MJPEG has no other one: the numbers must stay the same
     ranges = ["-vf", "scale=in_range=full:out_range=full"] if full_range else []
     ffmpeg("-i", num, *ranges, "-c:v", *RAW[name], *(["-f", "m4v"] if name == "raw.m4v" else []), clip)
     steady(run(clip, tmp_path / "out"))

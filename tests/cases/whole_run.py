@@ -1,4 +1,4 @@
-"""One run of the command with every output, and what came out."""
+"""One run of the command with every output, and the outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ran:
 
     @property
     def numbers(self) -> list[int | None]:
-        """What each captured frame says of itself (`tests.clips`); None where it was not shown."""
+        """The number in each captured frame (`tests.clips`); None if it was not shown."""
         return [number_of(int(k["labels"][0]["name"])) if k["status"] == "ok" else None for k in self.lines]
 
     def video(self) -> Video:

@@ -1,4 +1,4 @@
-"""Cameras whose pictures carry the time at which they were taken, and which tell afterwards what they have sent."""
+"""Cameras with the time of capture in each picture and a list of the sent pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_S = 0.02
 
 @dataclass(slots=True)
 class Pushed:
-    """A picture of a camera, by what the camera knows of it. Times are `time.monotonic()`."""
+    """A picture of a camera, with the camera's own facts. Times are `time.monotonic()`."""
 
     index: int
     """From 0, since the camera's first client came."""
@@ -31,7 +31,7 @@ class Pushed:
 
     @property
     def stamp(self) -> int:
-        """What `read_stamp` finds in it."""
+        """The number that `read_stamp` finds in it."""
         return int(1e3 * self.stamp_s) & 0xFFFFFFFF
 
 

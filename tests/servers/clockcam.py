@@ -8,9 +8,9 @@ SIGKILL.
 
 A camera begins with its first client and is shared by all; with always_on its first client is one of its own. It is an open
 loop: picture i is due at its start + i / rate, whether or not anybody reads or the encoder follows. Around the stamp is noise
-that moves, so that encoding and decoding cost what they cost.
+that moves, so that encoding and decoding have their real costs.
 
-The log tells what came out, a line each, in seconds of time.monotonic():
+The log has a line for each event, in seconds of time.monotonic():
     pushed CAMERA PICTURE DUE STAMP     the picture was made: STAMP, as whole milliseconds, stands in it
     encoded CAMERA PICTURE TIME KEY     it goes into the payloader; KEY is 1 for a key picture
     dropped CAMERA PICTURE SEQUENCE     this RTP packet of it was lost
@@ -44,7 +44,7 @@ KBIT_S = 4000
 
 @dataclass(frozen=True)
 class Order:
-    """What was asked for."""
+    """The wanted values."""
 
     port: int
     pdeathsig: bool

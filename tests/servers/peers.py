@@ -50,7 +50,7 @@ class SilentPeer:
 
 
 class FullBacklog:
-    """A port that listens and whose queue is full: a connect to it gets no answer at all."""
+    """A port that listens with a full queue: a connect to it gets no answer at all."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -296,7 +296,7 @@ class HttpFiles(_HttpPeer):
         return self
 
     def url(self, path: str, who: str = "") -> str:
-        """Where a file is; `who` is "user:password", percent-encoded."""
+        """Address of a file; `who` is empty or a percent-encoded "user:password"."""
         return f"http://{who + '@' if who else ''}127.0.0.1:{self.port}/{path.lstrip('/')}"
 
     def lets_in(self, authorization: str | None) -> bool:

@@ -27,7 +27,7 @@ class ServerProcess:
     """Runs a script of this folder inside a `with`. The child ends with the `with`, and with this process."""
 
     def __init__(self, script: str, order: Mapping[str, object], *, port: int = 0) -> None:
-        """order: what the script is told, without port and pdeathsig."""
+        """order: the script's arguments, without port and pdeathsig."""
         self.port = port
         """0 until the server has chosen one; it stays the same over `restart`."""
         self._script = Path(__file__).with_name(script)
@@ -91,7 +91,7 @@ class ServerProcess:
             raise RuntimeError(f"{self._script.name} did not {line}: {self.log()}")
 
     def log(self) -> str:
-        """What the child has written to stderr, all starts together."""
+        """All that the child has written to stderr, all starts together."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
@@ -118,7 +118,7 @@ class ServerProcess:
 
     @staticmethod
     def _answer(child: subprocess.Popen[bytes]) -> str:
-        """The child's next line; what there is of it if the child ends or START_S passes."""
+        """The child's next line; a part of it if the child ends or START_S passes."""
         assert child.stdout is not None
         end, line = time.monotonic() + START_S, b""
         while not line.endswith(b"\n") and select.select([child.stdout], [], [], max(end - time.monotonic(), 0))[0]:

@@ -4,7 +4,7 @@ One line of JSON comes in on stdin:
     {"port": 0, "user": null, "password": null, "auth": "digest", "pdeathsig": true,
      "mounts": {"cam": {"path": "/tmp/a.mp4", "other": null, "sound": true, "drop": 0.0, "always_on": false},
                 "test": {"launch": "videotestsrc ! ..."}}}
-and one line goes out: `ready PORT`. The process ends when its stdin is closed, or by SIGKILL. What happens to a camera that
+and one line goes out: `ready PORT`. The process ends when its stdin is closed, or by SIGKILL. Faults of a camera that
 plays a file comes in later, a line each, and is answered with `done`:
     freeze NAME     no more pictures; the sound goes on
     thaw NAME       pictures again, from the next key picture on
@@ -13,7 +13,7 @@ plays a file comes in later, a line each, and is answered with `done`:
 
 A file is read once into memory and its packets are pushed for ever, each when it is due, like a camera's: nothing is
 encoded again, and times rise through the loops. A client that comes alone gets packet 0 first, one that joins others
-comes in the middle. After a stop of the process the packets go on where they were: no burst of what was missed.
+comes in the middle. After a stop of the process the packets go on where they were: no burst of the missed ones.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Clip:
 
 
 class Camera:
-    """What was asked of the camera at a mount; its players look at it."""
+    """The wanted state of the camera at a mount; its players look at it."""
 
     def __init__(self, clip: Clip, other: Clip | None) -> None:
         self.clip = clip
@@ -235,7 +235,7 @@ class Player:
         pad.unlink(peer)
         payer.set_state(Gst.State.READY)
         payer.set_state(Gst.State.PLAYING)
-        pad.link(peer)  # what the payloader has forgotten (caps, segment) is sent again over a new link
+        pad.link(peer)  # caps and segment, lost in the payloader, are sent again over a new link
         return Gst.PadProbeReturn.REMOVE
 
 
@@ -247,7 +247,7 @@ def watch(url: str) -> Gst.Element:
 
 
 def listen(cameras: dict[str, Camera], loop: GLib.MainLoop) -> None:
-    """Do what comes in on stdin until that is closed."""
+    """Obey the lines on stdin until it is closed."""
     waiting = b""
 
     def read(*_: object) -> bool:

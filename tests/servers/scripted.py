@@ -1,4 +1,4 @@
-"""An RTSP server that does what a test's script says, on 127.0.0.1, in one thread that ends with its `with`."""
+"""An RTSP server that runs a test's script, on 127.0.0.1, in one thread that ends with its `with`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def camera(sdp: bytes = SDP, **replies: Script | Reply) -> Script:
 class Scripted:
     """Serves one connection after the other. `script` gives the bytes for each request: None for silence, HANG_UP.
 
-    `asked` has all requests, `said` what came besides: frames as (channel, data), answers to requests of the script.
+    `asked` has all requests, `said` everything else: frames as (channel, data), answers to requests of the script.
     """
 
     def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None) -> None:
@@ -105,7 +105,7 @@ class Scripted:
         self._listener.close()
 
     def url(self, path: str = "/cam", who: str = "", scheme: str = "rtsp") -> str:
-        """An address of this server; `who` is "user:password", percent-encoded."""
+        """An address of this server; `who` is empty or a percent-encoded "user:password"."""
         return f"{scheme}://{who and who + '@'}127.0.0.1:{self.port}{path}"
 
     @property
@@ -127,13 +127,13 @@ class Scripted:
                 client.shutdown(socket.SHUT_RDWR)
 
     def until(self, wanted: Callable[[Scripted], bool]) -> None:
-        """Wait until the server has seen what the test waits for."""
+        """Wait until the server's state meets the condition."""
         with self._changed:
             assert self._changed.wait_for(lambda: wanted(self), 20), f"asked: {self.asked}, said: {self.said}"
 
     def _serve(self) -> None:
         while not self._ending:
-            with contextlib.suppress(OSError):  # what clients do to their connections is theirs
+            with contextlib.suppress(OSError):  # faults of the clients' connections are not the server's
                 plain, _ = self._listener.accept()
                 with plain:
                     self._client = self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
@@ -167,7 +167,7 @@ class Scripted:
 
 
 def _item(data: bytes) -> tuple[Asked | tuple[int, bytes] | bytes, bytes] | None:
-    """The first item of what a client sent, and the rest."""
+    """The first item of a client's bytes, and the rest."""
     if data[:1] == b"$":
         size = int.from_bytes(data[2:4], "big")
         return ((data[1], data[4 : 4 + size]), data[4 + size :]) if len(data) >= max(4 + size, 4) else None

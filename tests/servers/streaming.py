@@ -1,4 +1,4 @@
-"""A scripted RTSP server that sends packets, too: the test chooses each of them, so that it knows exactly what got lost."""
+"""A scripted RTSP server that sends packets, too: the test chooses each of them, so that it knows exactly the lost ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNIX_EPOCH = 2_208_988_800
 
 
 class Streaming(Scripted):
-    """A camera whose video is the first track; it comes over what the client sets up, TCP or UDP.
+    """A camera with video as its first track; it comes over the client's transport, TCP or UDP.
 
     `send` and `report` are for the test's thread, from `until_playing` on; they block no longer than the network does.
     timeout_s: of the session, as the server says it.

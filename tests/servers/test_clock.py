@@ -1,4 +1,4 @@
-"""The clock camera, read over RTSP: what it says that it sent is what comes."""
+"""The clock camera, read over RTSP: exactly the pictures in its list arrive."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class TestRtsp:
             list(itertools.islice(packets, 20))
             server.freeze_pictures("cam")
             kinds = [packet.stream.type for packet in itertools.islice(packets, 150)]
-            assert kinds[-40:] == ["audio"] * 40  # what came before waited in FFmpeg
+            assert kinds[-40:] == ["audio"] * 40  # earlier packets waited in FFmpeg
             server.thaw_pictures("cam")
             videos = (packet for packet in packets if packet.stream.type == "video")
             next(videos)  # the last one before, which FFmpeg hands out when the next begins

@@ -2,5 +2,5 @@
 
     python -m tests.soak --minutes 30
 
-It ends with a table of what happened and a verdict for each promise, and with 1 if one of them is broken.
+It ends with a table of the events and a verdict for each promise, and with 1 if one of them is broken.
 """

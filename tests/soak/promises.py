@@ -28,7 +28,7 @@ END_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a promise was kept; None: it could not be seen. `text`: the figures, or what is wrong."""
+    """Whether a promise was kept; None: it could not be seen. `text`: the figures, or the fault."""
 
     promise: str
     kept: bool | None
@@ -65,7 +65,7 @@ def _verdict(promise: str, faults: list[str], figures: str) -> Verdict:
     return Verdict(promise, not faults, "; ".join(faults[:3]) + more if faults else figures)
 
 
-# The soak itself: what it says of the command is worth nothing if its machine stood still.
+# The soak itself: its figures of the command are worth nothing if its machine stood still.
 
 
 def _held_up(record: Record) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _disordered(record: Record) -> Iterator[str]:
         for a, b in _pairs(stream):
             step = (b.number - a.number) % FRAMES  # type: ignore[operator]
             leapt = any(a.arrived_s <= f.back_s <= b.arrived_s for f in leaps)
-            # A camera whose pictures stood still goes on with a later one.
+            # A camera with frozen pictures goes on with a later one.
             if step != (b.frame - a.frame) % FRAMES and not (leapt and step):
                 yield f"{name}: picture {b.number} in frame {b.frame} after {a.number} in {a.frame}, session {b.session}"
 

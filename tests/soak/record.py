@@ -1,4 +1,4 @@
-"""What a soak has seen, as plain data that the promises are read from."""
+"""The observations of a soak, as plain data for the promises."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Record:
 
 
 def keep_samples(samples: Sequence[Sample], path: Path) -> None:
-    """Write them as a table, for those who want to draw it."""
+    """Write them as a table, for a plot."""
     rows = [",".join(f.name for f in fields(Sample)), *(",".join(str(v) for v in astuple(s)) for s in samples)]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 

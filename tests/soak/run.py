@@ -1,4 +1,4 @@
-"""Runs it: the cameras, the command in a process of its own, and what happens to the cameras."""
+"""Runs the soak: the cameras, the command in a process of its own, and the faults of the cameras."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SWITCHED_S = 2.0
 """A camera takes its other size up with the next key picture, within a second."""
 SAMPLE_S = 1.0
 CALM_S = 11.0
-"""After a fault, or the beginning: the last camera is to be seen again by then (10 s), and what was given up is closed."""
+"""After a fault, or the beginning: by then the last camera is seen again (10 s) and its abandoned connections are closed."""
 END_S = 10.0
 """A command that has not ended so long after SIGTERM is killed."""
 
@@ -136,7 +136,7 @@ class _Command:
 
 
 class _Happening:
-    """Lets the faults happen, samples the command, and keeps what was when."""
+    """Makes the faults, samples the command, and keeps both with their times."""
 
     def __init__(self, cameras: list[RtspServer], command: _Command, tell: Callable[[str], None]) -> None:
         self.happened: list[Happened] = []

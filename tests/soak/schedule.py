@@ -1,4 +1,4 @@
-"""What happens to which camera, and when."""
+"""The faults of the cameras and their times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fault:
 
 
 def schedule(length_s: float, every_s: float, seed: int, cameras: int) -> list[Fault]:
-    """The cameras take turns. What happens to them is drawn at random, every kind once before one comes again."""
+    """The cameras take turns. Their faults are drawn at random, every kind once before one comes again."""
     dice = random.Random(seed)
     faults: list[Fault] = []
     deck: list[Kind] = []

@@ -1,4 +1,4 @@
-"""The soak itself: a short one, that each promise can be broken, and that its schedule is what it says."""
+"""The soak itself: a short one, that each promise can be broken, and that its schedule is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `auto` takes."""
+"""The choices of `auto`."""
 
 from __future__ import annotations
 

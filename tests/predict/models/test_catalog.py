@@ -1,4 +1,4 @@
-"""What `--model` takes: names, checkpoints, exported programs and ONNX files; and what is said of those it does not take."""
+"""The values of `--model`: names, checkpoints, exported programs and ONNX files; and the messages for those it refuses."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_junk_is_one_line_and_nothing_of_openvino_s_own(tmp_path: Path, capfd: p
 
 
 def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is asked once, not for a minute; what is in its cache is found all the same."""
+    """It is asked once, not for a minute, and its cache is still used."""
     from huggingface_hub import constants
 
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,4 +1,4 @@
-"""int8 after training: how weights are rounded, and what NNCF makes of a network, in a process of its own."""
+"""int8 after training: the rounding of weights, and NNCF's form of a network, in a process of its own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestRounding:
 
 
 def depthwise(path: Path, *, batch: int | str = "n", last: Array | None = None) -> Path:
-    """A classifier of 3 classes: each is what remains of one colour after a depthwise layer. The first layer sees 8 bits."""
+    """A classifier of 3 classes: each is the rest of one colour after a depthwise layer. The first layer sees 8 bits."""
     first = np.zeros((6, 3, 1, 1), np.float32)
     first[range(6), [0, 1, 2, 0, 1, 2]] = [[[1.0]], [[1.0]], [[1.0]], [[-1.0]], [[-1.0]], [[-1.0]]]
     second = np.random.default_rng(3).uniform(0.1, 1, (6, 1, 3, 3)).astype(np.float32)
@@ -93,7 +93,7 @@ def weights(model: Any) -> list[Array]:
 
 
 def test_the_weights_of_a_model_are_rounded_in_place(tmp_path: Path) -> None:
-    """Of plain pictures only the sums of filters count: they are seen as before, within what one step is."""
+    """Of plain pictures only the sums of filters count: they are seen as before, within one step."""
     model = convert.from_onnx(depthwise(tmp_path / "m.onnx"))[0]
     before = weights(model)
     plain = np.full((2, 3, SIDE, SIDE), [[[[200]], [[30]], [[90]]], [[[10]], [[250]], [[128]]]], np.uint8)
@@ -148,7 +148,7 @@ def test_what_was_silent_while_calibrating_is_heard(tmp_path: Path) -> None:
 
 
 def opened(model: Path, precision: str, cache: Path | None) -> Array:
-    """What the model answers of one picture, through a cache of compiled models."""
+    """The model's answer for one picture, through a cache of compiled models."""
     engine = OpenVinoEngine(model, precision, 1, cache)
     (slot,) = engine.open(1, 1)
     slot.input[:] = 77

@@ -1,4 +1,4 @@
-"""H.264's numbers: what is a gap, and what only looks like one."""
+"""H.264's frame numbers: real gaps, and those that only look like one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""H.265's reference picture sets: what a picture leans on, and whether it is there."""
+"""H.265's reference picture sets: the references of a picture, and whether they are there."""
 
 from __future__ import annotations
 

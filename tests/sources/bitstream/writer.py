@@ -1,4 +1,4 @@
-"""Headers of H.264 and H.265 written bit by bit, for what no encoder at hand writes."""
+"""Headers of H.264 and H.265 written bit by bit, for forms that no encoder at hand writes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def h264_sets(*, gaps_allowed: bool = False, frames_only: bool = True, high: boo
 def h264_slice(
     number: int, *, key: bool = False, leaned_on: bool = True, field: bool | None = None, operations: Sequence[int] = ()
 ) -> bytes:
-    """A P slice (I if key) of the picture whose frame_num is `number`. field: None where the sets allow no fields."""
+    """A P slice (I if key) of the picture with the frame_num `number`. field: None if the sets allow no fields."""
     bits = Writer().ue(0, 7 if key else 5, 0).u(4, number)
     if field is not None:
         bits.u(1, field)

@@ -73,8 +73,8 @@ def stream(
 ) -> Stream:
     """Pictures of moving noise, so that each takes several packets; `frames` of them, a key picture every `gop`.
 
-    size: (width, height), multiples of 4. profile: of H.264. open_gop: B-frames before a key picture lean on what comes
-    before it. Several slices in H.265 are cut out of one and cannot be decoded: x265's own crash now and then.
+    size: (width, height), multiples of 4. profile: of H.264. open_gop: B-frames before a key picture depend on
+    earlier pictures. Several slices in H.265 are cut out of one and cannot be decoded: x265's own crash now and then.
     """
     width, height = size
     encoder = av.CodecContext.create(FLAVOURS[codec][0], "w")
@@ -126,7 +126,7 @@ def decode(codec: Codec, units: Sequence[bytes]) -> list[npt.NDArray[np.uint8]]:
 
 
 def payloads(codec: Codec, nals: Sequence[bytes], mtu: int, aggregate: bool) -> Iterator[tuple[bytes, bool]]:
-    """What packets carry, and whether each ends a NAL unit."""
+    """The payloads of packets, and whether each ends a NAL unit."""
     together: Nals = []
     head, code = (1, bytes((0x78,))) if codec == "h264" else (2, bytes((48 << 1, 1)))
 

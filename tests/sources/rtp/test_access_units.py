@@ -118,7 +118,7 @@ class TestLoss:
             at_the_end = lost in (0, len(packets) - 1)
             assert reader.sequence.lost == (0 if at_the_end else 1)
             before, hit, after = _around(source, found, k)
-            # On probation what follows the first unit's marker may be its rest.
+            # On probation, packets after the first unit's marker may be its rest.
             doubted = 1 if lost == owners.index(1) else 0
             assert [unit.damaged for unit in before] == [True] * doubted + [False] * (k - doubted)
             whole(source, before[doubted:], range(doubted, k))

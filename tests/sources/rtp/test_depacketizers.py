@@ -44,7 +44,7 @@ class TestBoth:
 
     @pytest.mark.parametrize("lost", range(5))
     def test_a_lost_fragment(self, codec: Codec, lost: int) -> None:
-        """Whoever sees the gap says `drop`; nothing of what is left becomes a NAL unit."""
+        """The caller sees the gap and calls `drop`; no NAL unit is made of the rest."""
         units = make(codec)
         each = pieces(codec)
         assert run(units, *each[:lost]) == []

@@ -1,4 +1,4 @@
-"""What senders report, and what they are answered."""
+"""Sender reports, and the answers to them."""
 
 from __future__ import annotations
 

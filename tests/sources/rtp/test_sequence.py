@@ -1,4 +1,4 @@
-"""Order, loss, copies: who gets what, and what is counted."""
+"""Order, loss, copies: the packets that come out, and the counts."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TestUdp:
 
     @pytest.mark.parametrize("seed", seeds(30))
     def test_the_ledger(self, seed: int) -> None:
-        """Any mix of loss, copies and delays: order, gaps and counters agree with what happened."""
+        """Any mix of loss, copies and delays: order, gaps and counters agree with the mix."""
         chance = random.Random(seed)
         first = chance.randrange(65536)
         arrivals = [(0.0, first)]

@@ -1,4 +1,4 @@
-"""What the tests of the RTSP client share."""
+"""Shared parts of the tests of the RTSP client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Stopping(Clock):
-    """Sets the stop when it is asked for the time so often: in the midst of a wait, whatever the machine's pace."""
+    """Sets the stop when it is asked for the time so often: in the midst of a wait, at any pace of the machine."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def nothing_open() -> Iterator[None]:
 
 
 def received(client: RtspClient, count: int) -> list[Received]:
-    """So many packets, and what came with the last of them."""
+    """So many packets, and the rest that came with the last of them."""
     packets: list[Received] = []
     for _ in range(2000):
         packets += client.receive(0.05)

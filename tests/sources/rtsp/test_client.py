@@ -353,7 +353,7 @@ def _digest(asked: Asked, algorithm: str = "md5") -> bool:
 
 
 def _guarded(check: Callable[[Asked], bool], *challenges: str) -> Script:
-    """A camera that lets in only who passes the check."""
+    """A camera that lets in only requests that pass the check."""
     fields = [f"WWW-Authenticate: {challenge}" for challenge in challenges]
     return lambda asked: camera()(asked) if check(asked) else reply(asked, 401, b"", *fields)
 
@@ -752,7 +752,7 @@ class TestClose:
 
 
 def test_hostile_servers_end_in_documented_errors() -> None:
-    """Mutations of good replies: an open works, or fails with a SourceError; so does what follows."""
+    """Mutations of good replies: an open works, or fails with a SourceError; so do the later calls."""
     chance = random.Random(7)
     good = camera()
 

@@ -44,7 +44,7 @@ def _client(url: str, transport: Transport = "tcp") -> RtspClient:
 
 
 def _watched(client: RtspClient) -> list[Received]:
-    """What comes until there are 50 packets of media and a report."""
+    """All packets until there are 50 of media and a report."""
     packets: list[Received] = []
     for _ in range(2000):
         packets += client.receive(0.05)

@@ -1,4 +1,4 @@
-"""RTSP messages and interleaved frames out of bytes, however they are cut, and the bounds of what is believed."""
+"""RTSP messages and interleaved frames out of bytes, however they are cut, and the limits of sizes."""
 
 from __future__ import annotations
 

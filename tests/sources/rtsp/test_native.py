@@ -1,4 +1,4 @@
-"""The native reader against cameras whose every packet is chosen: what comes out is compared with the very pictures."""
+"""The native reader against cameras with chosen packets; its pictures are compared with the sent ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clean(captures: Sequence[Capture]) -> list[Capture]:
 
 
 class Camera:
-    """A scripted camera and a player of it, whose clock stands still until a test moves it."""
+    """A scripted camera and a player of it. The player's clock stands still until a test moves it."""
 
     def __init__(
         self,

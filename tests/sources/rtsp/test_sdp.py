@@ -1,4 +1,4 @@
-"""Session descriptions: which track is played, under which URL, and what is refused in which words."""
+"""Session descriptions: the played track, its URL, and the messages of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RTSP over TLS: which certificates hold, and what is said about those that do not."""
+"""RTSP over TLS: valid certificates, and the messages about the others."""
 
 from __future__ import annotations
 
