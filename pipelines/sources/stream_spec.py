@@ -58,13 +58,13 @@ class StreamSpec:
     options: StreamOptions = field(default_factory=StreamOptions)
 
     @staticmethod
-    def of(name: str | None, source: str, options: StreamOptions | None = None) -> StreamSpec:
+    def of(name: str | None, source: str | Path, options: StreamOptions | None = None) -> StreamSpec:
         """The spec of one source as a person writes it: a file, rtsp://user:password@camera/door, a number of a device,
         /dev/videoN, synthetic:WxH@FPS. User and password of a URL become the credentials. name: None makes one from the source.
 
         :raises UsageError: if the source is empty, malformed or of an unknown kind.
         """
-        found = identify(source)
+        found = identify(str(source))
         return StreamSpec(
             name or found.name,
             found.kind,
