@@ -181,8 +181,17 @@ def numbers(captures: list[Capture], step: int = 2) -> list[int]:
 
 
 def descriptors() -> int:
-    """Open file descriptors of this process."""
+    """Number of open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def open_files() -> set[str]:
+    """Open file descriptors of this process, each with its number and target."""
+    found = set()
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this very scan
+            found.add(f"{entry.name} {os.readlink(entry.path)}")
+    return found
 
 
 class Transmitter:
