@@ -143,6 +143,11 @@ class Lane:
         """End a pause. Any thread."""
         self._running.set()
 
+    @property
+    def has_sinks(self) -> bool:
+        """Whether a sink still takes its pictures. Any thread."""
+        return bool(self._sinks)
+
     def run(self, crew: Crew) -> None:
         """Run the stream to its end; its decoder is a thread of `crew`. Thread: lane:NAME."""
         self._predictor.open(self.name, live=self._source.live, budget_s=self._options.budget_s)

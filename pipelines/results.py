@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.errors import SinkError, reason
+from pipelines.errors import SinkError, Stopped, reason
 from pipelines.frame import Result
 from pipelines.monitor.reports import ConsumerReport
 from pipelines.sinks.sink import Consumer
@@ -113,10 +113,15 @@ class Subscription:
             self._interrupted = True
         self.consumer.interrupt()
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread; False if it still runs."""
         self._thread.join(max(timeout_s, 0.0))
-        return not self._thread.is_alive()
+        return not self.running
 
     def report(self) -> ConsumerReport:
         with self._arrived:
@@ -127,27 +132,31 @@ class Subscription:
 
     def _run(self) -> None:
         batch: list[Result] = []
+        # Any error, also SystemExit: without its thread the channel stays full and lanes would wait for ever.
         try:
             while batch := self._next():
                 self.consumer.take(batch)
                 with self._arrived:
                     self._taken += len(batch)
-        except Exception as error:
+                batch = []
+        except BaseException as error:
             with self._arrived:
                 self._missed += len(batch)
             self._fail(error)
         try:
             self.consumer.close()
-        except Exception as error:
+        except BaseException as error:
             self._fail(error)
 
     def _next(self) -> list[Result]:
-        """The next results; empty when the channel is closed and everything was taken, or at an interrupt."""
+        """The next results; empty when the channel is closed and everything was taken.
+
+        :raises SinkError: if results wait when the consumer is interrupted.
+        """
         with self._arrived:
             self._arrived.wait_for(lambda: self._waiting or self._newest or self._closed)
-            if self._interrupted:
-                self._give_up()
-                return []
+            if self._interrupted and (count := len(self._waiting) + len(self._newest)):
+                raise SinkError(f"{self.consumer.name}: {count} results were not taken before the stop")
             if self._newest:
                 batch = list(self._newest.values())
                 self._newest.clear()
@@ -156,7 +165,7 @@ class Subscription:
             self._room.notify_all()
             return batch
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         if isinstance(error, SinkError):
             failure = error
         else:
@@ -185,12 +194,18 @@ class Results:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._leaving: list[Subscription] = []
         """Unsubscribed ones that may still take results."""
+        self._closed = False
 
     def subscribe(self, consumer: Consumer, capacity: int = CAPACITY) -> None:
-        """Give the consumer every result from now on."""
+        """Give the consumer every result from now on.
+
+        :raises Stopped: after `close`.
+        """
         subscription = Subscription(consumer, self._lost, capacity)
-        subscription.start()
         with self._lock:
+            if self._closed:
+                raise Stopped
+            subscription.start()
             self._subscriptions = (*self._subscriptions, subscription)
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -203,7 +218,7 @@ class Results:
             if found is None:
                 raise ValueError(f"{consumer.name} is not subscribed")
             self._subscriptions = tuple(s for s in self._subscriptions if s is not found)
-            self._leaving = [*(s for s in self._leaving if not s.join(0.0)), found]
+            self._leaving = [*(s for s in self._leaving if s.running), found]
         found.close()
 
     @property
@@ -228,6 +243,7 @@ class Results:
         Until `stop` is set they have all the time they need. After it they have DRAIN_S, then they are interrupted.
         """
         with self._lock:
+            self._closed = True
             left = [*self._leaving, *self._subscriptions]
         for subscription in left:
             subscription.close()

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from pipelines.crew import Crew
 from pipelines.errors import SinkError, SourceError, Stopped, UsageError
@@ -97,6 +97,10 @@ class _Stream:
     ledger: StreamLedger | None = None
     outputs: Outputs = field(default_factory=Outputs)
     sink_lost: bool = False
+    thread: int | None = None
+    """Identifier of the stream's thread while it runs."""
+    removed: bool = False
+    """Removed in its own thread: forget it at its end."""
     ended: bool = False
 
     @property
@@ -138,7 +142,7 @@ class Session(Generic[M]):
         self._crew = Crew(self.stop)
         self._consumers: list[Consumer] = []
         """Subscribed before the session was entered."""
-        self._open = False
+        self._state: Literal["new", "open", "left"] = "new"
         self._files_paused = False
 
     def _named(self, model: str) -> MakeModel[Any]:
@@ -160,23 +164,25 @@ class Session(Generic[M]):
         self.ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
         log.info("ready after %.1f s", self.ready_s - self.began_s)
         with self._changed:
-            self._open = True
-            consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
-            self.results.subscribe(consumer)
+            for consumer in self._consumers:
+                self.results.subscribe(consumer)
+            self._consumers.clear()
+            self._state = "open"
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.stop()
         with self._changed:
-            self._open = False
+            self._state = "left"
         self._end_streams()
         self._crew.join()
         self._report_hanging(self.results.close(self.stopping))
         predictor = self.model.predictor
         predictor.__exit__(kind, error or self._crew.error, trace)
-        if error is None and (found := self._crew.error or predictor.error) is not None:
+        found = self._crew.error or predictor.error
+        # After an error of a thread, calls such as `add` raise Stopped: the error of the thread is the cause.
+        if found is not None and (error is None or isinstance(error, Stopped)):
             raise found
 
     def stop(self) -> None:
@@ -246,7 +252,7 @@ class Session(Generic[M]):
         make = source or (lambda stop: make_source(spec, stop, threads=decoder_threads))
         stream = _Stream(spec, make, make_outputs)
         with self._changed:
-            if not self._open or self.stopping.is_set():
+            if self._state != "open" or self.stopping.is_set():
                 raise Stopped
             known = self._streams.get(spec.name)
             if known is not None and not known.ended:
@@ -254,41 +260,59 @@ class Session(Generic[M]):
             if known is not None:
                 self._retire(known)
             self._streams[spec.name] = stream
-            self._crew.start(f"lane:{spec.name}", lambda: self._run(stream))
+            try:
+                self._crew.start(f"lane:{spec.name}", lambda: self._run(stream))
+            except RuntimeError:  # the system allows no further thread
+                del self._streams[spec.name]
+                raise
+        if self.stopping.is_set():
+            stream.end()  # `stop`, which takes no lock, may have missed it
 
     def remove(self, name: str) -> None:
-        """End a stream, finish its frames, close its outputs, and keep only its final figures. Returns when that is done.
+        """End a stream, finish its frames, close its outputs, and keep only its final figures.
+
+        Returns when that is done. In the stream's own thread, such as in `SessionOptions.ended`, it returns at once. Do not
+        call it in the window's thread, which must draw the last frames meanwhile.
 
         :raises UsageError: if there is no such stream.
         """
         stream = self._find(name)
         stream.end()
         with self._changed:
+            if threading.get_ident() == stream.thread:
+                stream.removed = True
+                return
             self._changed.wait_for(lambda: stream.ended)
-            if self._streams.get(name) is stream:
-                del self._streams[name]
-                self._retire(stream)
+            self._forget(stream)
+
+    def _forget(self, stream: _Stream) -> None:
+        """Remove an ended stream from the session. With the lock held."""
+        if self._streams.get(stream.name) is stream:
+            del self._streams[stream.name]
+            self._retire(stream)
 
     def pause(self, name: str) -> None:
         """Predict no further frame of a stream until `resume`; see `Lane.pause`.
 
         :raises UsageError: if there is no such stream.
         """
-        self._set_paused([self._find(name)], True)
+        self._set_paused(self._find(name), True)
 
     def resume(self, name: str) -> None:
         """End the pause of a stream.
 
         :raises UsageError: if there is no such stream.
         """
-        self._set_paused([self._find(name)], False)
+        self._set_paused(self._find(name), False)
 
     def pause_files(self, paused: bool) -> None:
-        """Pause every stream that is not live, also those that are added later; or let them go on."""
+        """Pause every stream that is not live, also those that are added later; or end that pause.
+
+        A stream that was paused by its name stays paused."""
         with self._changed:
             self._files_paused = paused
-            files = [s for s in self._streams.values() if s.live is False]
-        self._set_paused(files, paused)
+            for stream in self._streams.values():
+                self._apply_pause(stream)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until no stream is open; False if one still is after `timeout_s`."""
@@ -306,12 +330,16 @@ class Session(Generic[M]):
             raise UsageError(f"no stream named {name!r}; there are: {', '.join(self._streams) or 'none'}")
         return found
 
-    def _set_paused(self, streams: Sequence[_Stream], paused: bool) -> None:
+    def _set_paused(self, stream: _Stream, paused: bool) -> None:
         with self._changed:
-            for stream in streams:
-                stream.paused = paused
-                if stream.lane is not None:
-                    stream.lane.pause() if paused else stream.lane.resume()
+            stream.paused = paused
+            self._apply_pause(stream)
+
+    def _apply_pause(self, stream: _Stream) -> None:
+        """Pause the lane, or let it go on. With the lock held."""
+        if stream.lane is not None:
+            paused = stream.paused or (self._files_paused and not stream.live)
+            stream.lane.pause() if paused else stream.lane.resume()
 
     def _retire(self, stream: _Stream) -> None:
         """Forget all of an ended stream but its final figures. With the lock held."""
@@ -323,6 +351,7 @@ class Session(Generic[M]):
     # Thread lane:NAME.
 
     def _run(self, stream: _Stream) -> None:
+        stream.thread = threading.get_ident()
         try:
             lane = self._lane(stream, stream.make_source(stream.stop))
             try:
@@ -333,7 +362,10 @@ class Session(Generic[M]):
             with self._changed:
                 stream.ended = True
                 stream.lane = None
+                stream.thread = None
                 stream.outputs = Outputs(screens=stream.outputs.screens)
+                if stream.removed:
+                    self._forget(stream)
                 self._changed.notify_all()
 
     def _lane(self, stream: _Stream, source: Source) -> Lane:
@@ -352,8 +384,7 @@ class Session(Generic[M]):
         )
         with self._changed:
             stream.lane, stream.ledger, stream.outputs, stream.live = lane, ledger, outputs, source.live
-            if stream.paused or (self._files_paused and not source.live):
-                lane.pause()
+            self._apply_pause(stream)
         if stream.stop.is_set() or self.stopping.is_set():
             lane.stop()
         self._abandon_fruitless()
@@ -380,13 +411,15 @@ class Session(Generic[M]):
         """Give a consumer, or a function, every result from now on, in a thread of its own; returns the consumer.
 
         name: of a function, for its thread and its figures.
+
+        :raises Stopped: if the session was left.
         """
         made = consumer if isinstance(consumer, Consumer) else Callback(consumer, name)
         with self._changed:
-            if not self._open:
+            if self._state == "new":
                 self._consumers.append(made)
-                return made
-        self.results.subscribe(made)
+            else:
+                self.results.subscribe(made)
         return made
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -417,7 +450,7 @@ class Session(Generic[M]):
     def _fruitless(self, stream: _Stream) -> bool:
         if self.options.keep_going or not (stream.sink_lost or self.consumer_failed):
             return False
-        return not (self.results.alive or stream.outputs.screens or (stream.outputs.sinks and not stream.sink_lost))
+        return not (self.results.alive or stream.outputs.screens or (stream.lane is not None and stream.lane.has_sinks))
 
     # Figures.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipelines.errors import SinkError
+from pipelines.errors import SinkError, Stopped
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor.reports import ConsumerReport
 from pipelines.results import MOST, Callback, Results
@@ -265,3 +265,52 @@ def test_a_plain_function_is_a_consumer() -> None:
         results.put(run_of(4))
         assert results.report()[0].name == "mine"
     assert got == [0, 1, 2, 3]
+
+
+def test_results_that_a_stop_leaves_are_a_failure_of_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.results.DRAIN_S", 0.01)
+    slow, stop, lost = Remembers(held=True), threading.Event(), []
+    results = Results(lambda consumer, error: lost.append(str(error)))
+    results.subscribe(slow)
+    results.put(run_of(1))
+    assert slow.entered.wait(PATIENCE_S)
+    results.put(run_of(5))
+    monkeypatch.setattr(Remembers, "interrupt", lambda self: self.free.set())  # a reader that reads, but too slowly
+    stop.set()
+    assert results.close(stop) == []
+    assert lost == ["remembers: 5 results were not taken before the stop"]
+    (report,) = results.report()
+    assert (report.taken, report.missed, report.failed) == (1, 5, True)
+
+
+def test_a_consumer_that_ends_its_thread_holds_no_lane() -> None:
+    def leaving(result: Result) -> None:
+        raise SystemExit(3)
+
+    with fanout(Callback(leaving), capacity=1) as (results, lost):
+        results.put(run_of(3))
+        results.wait_for_room(threading.Event())
+    assert lost == ["leaving: leaving failed: SystemExit: 3"]
+
+
+def test_a_consumer_may_unsubscribe_itself_and_another() -> None:
+    seen: list[int] = []
+    other = Remembers()
+
+    def once(result: Result) -> None:
+        seen.append(result.frame.index)
+        if result.frame.index == 0:
+            results.unsubscribe(callback)
+            results.unsubscribe(other)
+
+    callback = Callback(once)
+    with fanout(callback, other) as (results, lost):
+        results.put(run_of(1))
+    assert (seen, lost) == ([0], [])
+
+
+def test_nothing_is_subscribed_after_the_close() -> None:
+    results = Results()
+    assert results.close(threading.Event()) == []
+    with pytest.raises(Stopped):
+        results.subscribe(Remembers())

@@ -207,6 +207,19 @@ def test_a_pause_of_files_holds_also_files_that_come_later_and_no_camera() -> No
         seen.until("file", 10)
 
 
+def test_the_end_of_a_pause_of_files_leaves_a_paused_stream_paused() -> None:
+    with session() as (made, seen):
+        made.add(spec("held"), source=source(Paced()))
+        made.add(spec("free"), source=source(Paced()))
+        seen.until("held", 3)
+        made.pause("held")
+        made.pause_files(True)
+        made.pause_files(False)
+        before, free = len(seen.results["held"]), len(seen.results["free"])
+        seen.until("free", free + 40)
+        assert len(seen.results["held"]) <= before + 3, "frames that were on their way"
+
+
 def test_options_of_one_stream() -> None:
     with session() as (made, seen):
         made.add(spec("all"), source=source(Scripted(clip(20))))
@@ -250,6 +263,15 @@ def test_a_stream_whose_only_output_fails_is_abandoned_unless_it_is_wanted_for_i
         figures = made.report().as_dict()["streams"]["door"]
         assert figures["errors"] == ["disk full: out.mp4"]
         assert figures["shown"] == (9 if keep_going else 3)
+
+
+def test_a_stream_goes_on_for_the_output_that_is_left() -> None:
+    good = Shelf()
+    with Session(probe) as made:
+        made.add(spec("door"), Outputs([Shelf(fails=3), good]), source=source(Scripted(clip(10))))
+        assert made.wait(PATIENCE_S)
+    assert len(good.shown) >= 9, "all but the frame that failed"
+    assert made.report().streams["door"].captured == 10
 
 
 def test_a_consumer_that_fails_ends_only_streams_that_have_nothing_else() -> None:
@@ -338,6 +360,40 @@ def test_an_error_in_a_lane_comes_out_of_the_with() -> None:
 
     with pytest.raises(KeyError, match="font"):
         run()
+
+
+def test_an_error_of_a_thread_is_not_hidden_by_a_later_call() -> None:
+    def render(frame: Frame, prediction: Any) -> Picture:
+        raise KeyError("font")
+
+    made = Session(probe)
+
+    def run() -> None:
+        with made:
+            made.add(spec("door"), Outputs(render=render), source=source(Scripted(clip())))
+            assert made.stopping.wait(PATIENCE_S)
+            made.add(spec("late"), source=source(Scripted(clip())))  # raises Stopped
+
+    with pytest.raises(KeyError, match="font"):
+        run()
+
+
+def test_ended_may_remove_its_stream() -> None:
+    def ended(end: StreamEnd) -> None:
+        made.remove(end.name)
+
+    with session(ended=ended) as (made, seen):
+        for _ in range(3):
+            made.add(spec("door"), source=source(Scripted(clip(3))))
+            assert made.wait(PATIENCE_S)
+    assert len(seen.results["door"]) == 9
+
+
+def test_nothing_is_subscribed_after_the_session() -> None:
+    with session() as (made, _):
+        pass
+    with pytest.raises(Stopped):
+        made.subscribe(print)
 
 
 def test_ended_may_add_the_next_stream() -> None:
