@@ -35,6 +35,21 @@ def read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
+class WrittenInt(int):
+    """A number with its text in the file. YAML reads 0123 as 83 and 12:30 as 750, which a password must not become."""
+
+    written: str
+
+    def __str__(self) -> str:
+        return self.written
+
+
+def _written(loader: yaml.SafeLoader, node: Any) -> WrittenInt:
+    number = WrittenInt(loader.construct_yaml_int(node))
+    number.written = node.value
+    return number
+
+
 def _loaded(path: Path) -> Any:
     class Loader(yaml.SafeLoader):
         """A name that stands twice in a map is an error: the second would silently replace the first."""
@@ -48,6 +63,7 @@ def _loaded(path: Path) -> Any:
                 seen.add(key.value if isinstance(key.value, str) else id(key))
             return super().construct_mapping(node, deep)
 
+    Loader.add_constructor("tag:yaml.org,2002:int", _written)
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:

@@ -263,3 +263,14 @@ class Result:
     cause: Cause | None = None
     """Why the frame was dropped; None unless status is "dropped"."""
     error: BaseException | None = field(default=None)
+
+    def __str__(self) -> str:
+        """One line for people: stream, frame, and the answers or the reason why there are none."""
+        why = self.cause if self.error is None else self.error
+        text = f"{self.status}{f' ({why})' if why else ''}" if self.prediction is None else _answers(self.prediction)
+        return f"{self.frame.stream} {self.frame.index}: {text}"
+
+
+def _answers(prediction: Prediction) -> str:
+    whole = list(prediction.answers) == [WHOLE]
+    return "; ".join(str(answer) if whole else f"{name} {answer}" for name, answer in prediction.answers.items())

@@ -204,7 +204,7 @@ class Results:
         subscription = Subscription(consumer, self._lost, capacity)
         with self._lock:
             if self._closed:
-                raise Stopped
+                raise Stopped("no consumer can be subscribed after the end")
             subscription.start()
             self._subscriptions = (*self._subscriptions, subscription)
 

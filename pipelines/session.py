@@ -82,6 +82,13 @@ class SessionOptions:
     ended: Callable[[StreamEnd], None] = lambda end: None
 
 
+WHY_NOT = {
+    "new": "the session was not entered yet; use it in a `with` block",
+    "open": "the session was stopped",
+    "left": "the session was left; make a new one",
+}
+
+
 @dataclass(slots=True, eq=False)
 class _Stream:
     """One stream of the session. Guarded by the session's lock, but for `stop`."""
@@ -155,10 +162,12 @@ class Session(Generic[M]):
     # Life cycle.
 
     def __enter__(self) -> Session[M]:
+        if self._model is not None:
+            raise RuntimeError("a session is entered once; make a new one")
         patches.install()
         model = self._model = self._make_model(PredictorEvents(self.monitor.batch, self.stop))
         if self.stopping.is_set():
-            raise Stopped
+            raise Stopped("the session was stopped before its model was ready")
         model.predictor.__enter__()
         model.keep_profile()
         self.ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
@@ -253,7 +262,7 @@ class Session(Generic[M]):
         stream = _Stream(spec, make, make_outputs)
         with self._changed:
             if self._state != "open" or self.stopping.is_set():
-                raise Stopped
+                raise Stopped(f"no stream can be added: {WHY_NOT[self._state]}")
             known = self._streams.get(spec.name)
             if known is not None and not known.ended:
                 raise UsageError(f"a stream named {spec.name!r} is open; remove it first, or give the new one another name")

@@ -316,6 +316,12 @@ def test_a_stop_ends_everything_and_nothing_can_be_added() -> None:
         assert figures["captured"] == figures["shown"] + sum(figures["dropped"].values()) + figures["failed"]
 
 
+def test_a_spec_shows_no_secret() -> None:
+    made = StreamSpec.of("door", "http://u:SECRET@h/x?token=SECRET")
+    assert made.credentials is not None
+    assert "SECRET" not in f"{made} {made!r} {made.credentials}"
+
+
 def test_a_session_by_the_name_of_its_model() -> None:
     seen = Collects()
     with Session("probe") as made:
@@ -325,9 +331,25 @@ def test_a_session_by_the_name_of_its_model() -> None:
     assert seen.indices("door") == list(range(5))
 
 
+def test_a_result_is_a_line_of_text() -> None:
+    with session() as (made, seen):
+        made.add(spec("door"), source=source(Scripted(clip(2))))
+        assert made.wait(PATIENCE_S)
+    first = seen.results["door"][0]
+    assert first.prediction is not None
+    assert str(first) == f"door 0: {first.prediction.answer}"
+    assert str(Result(first.frame, "dropped", cause="overload")) == "door 0: dropped (overload)"
+    assert str(Result(first.frame, "failed", error=ValueError("wrong"))) == "door 0: failed (wrong)"
+
+
+def test_a_session_is_entered_once() -> None:
+    with session() as (made, _), pytest.raises(RuntimeError, match="entered once"):
+        made.__enter__()
+
+
 def test_it_must_be_entered_first() -> None:
     made = Session(probe)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match="not entered yet"):
         made.add(spec("door"), source=source(Scripted(clip())))
     with pytest.raises(RuntimeError, match="not loaded yet"):
         _ = made.model

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipelines.choices import Fit, Kind, RtspClientKind, RtspTransport
 from pipelines.credentials import Credentials
 from pipelines.frame import Region
+from pipelines.redact import redact
 from pipelines.sources.identify import identify
 
 
@@ -56,6 +57,10 @@ class StreamSpec:
     zones: tuple[Region, ...] = ()
     """The regions that the model answers for; none: the whole frame."""
     options: StreamOptions = field(default_factory=StreamOptions)
+
+    def __repr__(self) -> str:
+        """Without secrets: an address may have one in its path or query."""
+        return f"StreamSpec({self.name!r}, {self.kind!r}, {redact(self.address)!r}, {self.options})"
 
     @staticmethod
     def of(name: str | None, source: str | Path, options: StreamOptions | None = None) -> StreamSpec:

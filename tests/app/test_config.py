@@ -81,6 +81,12 @@ def test_user_and_password_apart_need_no_escapes(place: Path) -> None:
     assert PASSWORD not in repr(s)
 
 
+@pytest.mark.parametrize("written", ["0123", "12:30", "0x1F", "1_000", "+7"])
+def test_a_number_as_password_keeps_its_text(place: Path, written: str) -> None:
+    s = read(place, f"streams: {{door: {{source: 'rtsp://cam/x', user: {written}, password: {written}}}}}\n")
+    assert s.streams == {"door": StreamEntry("rtsp://cam/x", Credentials(written, written))}
+
+
 def test_environment_in_values(place: Path) -> None:
     s = read(place, "streams: {door: {source: 'rtsp://u:${DOOR_PASSWORD}@cam/door'}}\n", DOOR_PASSWORD="p%40ss")
     assert s.streams == {"door": StreamEntry("rtsp://u:p%40ss@cam/door")}
