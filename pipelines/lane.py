@@ -156,7 +156,9 @@ class Lane:
             if self._outputs.prepare is not None:
                 self._outputs.prepare()
             for frame, future in self._inbox:
-                self._results.wait_for_room(self._stop)
+                if self._results.full:
+                    self._outcomes.publish()  # consumers with room do not wait for the full one
+                    self._results.wait_for_room(self._stop)
                 self._end(frame, future)
                 if not self._inbox.ready:
                     self._outcomes.publish()

@@ -22,6 +22,10 @@ class Fanout(Protocol):
     def put(self, results: Sequence[Result]) -> None:
         """Hand results on without waiting."""
 
+    @property
+    def full(self) -> bool:
+        """Whether `wait_for_room` would wait."""
+
     def wait_for_room(self, stop: threading.Event) -> None:
         """Wait until there is room for more, or `stop` is set."""
 

@@ -1,7 +1,7 @@
 """Results fan out: every result goes to every consumer, through a bounded channel and a thread for each consumer.
 
     lane:NAME, window    put(results)       appends and returns; never waits
-    lane:NAME            wait_for_room()    waits while a "block" consumer has a full channel
+    lane:NAME            wait_for_room()    waits if `full`: a "block" consumer has a full channel
     consume:NAME         hands all waiting results to its consumer at once
 
 Only lanes ever wait for a consumer, so a slow reader of JSON lines slows files and makes cameras drop frames (`overload`),
@@ -28,6 +28,8 @@ MOST = 128
 """Results that a consumer gets in one call, so that an interrupt is noticed between two calls."""
 DRAIN_S = 1.0
 """Time that consumers have after a stop to take the rest; then they are interrupted. A stop must end within 3 s."""
+LAST_S = 0.2
+"""Time that they have at least after the last result, if the lanes ended late."""
 INTERRUPT_S = 0.3
 """Time that an interrupted consumer has to return."""
 LOOK_S = 0.1
@@ -111,7 +113,10 @@ class Subscription:
         """Give the waiting results up and make the consumer return."""
         with self._arrived:
             self._interrupted = True
-        self.consumer.interrupt()
+        try:
+            self.consumer.interrupt()
+        except Exception as error:
+            self._fail(error)
 
     @property
     def running(self) -> bool:
@@ -226,37 +231,58 @@ class Results:
         """Whether any consumer takes results."""
         return any(not s.failed for s in self._subscriptions)
 
+    @property
+    def failed(self) -> tuple[Consumer, ...]:
+        """The subscribed consumers that have failed."""
+        return tuple(s.consumer for s in self._subscriptions if s.failed)
+
     def put(self, results: Sequence[Result]) -> None:
         """Hand results to every consumer; never waits. Results of one stream come in frame order from one thread at a time."""
         for subscription in self._subscriptions:
             subscription.put(results)
 
+    @property
+    def full(self) -> bool:
+        """Whether `wait_for_room` would wait. Read by lanes before each frame."""
+        return any(s.full for s in self._subscriptions)
+
     def wait_for_room(self, stop: threading.Event) -> None:
-        """Wait until every "block" consumer has room, or `stop` is set. Thread: a lane's, before each frame."""
+        """Wait until every "block" consumer has room, or `stop` is set. Thread: a lane's."""
         for subscription in self._subscriptions:
             if subscription.full:
                 subscription.wait_for_room(stop)
 
-    def close(self, stop: threading.Event) -> list[str]:
-        """Let all consumers take the rest and close them; names of the threads that do not end.
+    def close(self, stopped_s: Callable[[], float | None]) -> list[str]:
+        """Let all consumers take the rest and close them. Returns the names of the threads that do not end.
 
-        Until `stop` is set they have all the time they need. After it they have DRAIN_S, then they are interrupted.
+        stopped_s: when the session was stopped (monotonic), None before. Until a stop, consumers have all the time they need.
+        After it they have DRAIN_S, and at least LAST_S from now; then they are interrupted.
         """
         with self._lock:
             self._closed = True
             left = [*self._leaving, *self._subscriptions]
         for subscription in left:
             subscription.close()
-        end_s: float | None = None
+        least_s = time.monotonic() + LAST_S
         while left := [s for s in left if not s.join(LOOK_S / len(left))]:
-            if end_s is None and stop.is_set():
-                end_s = time.monotonic() + DRAIN_S
-            if end_s is not None and time.monotonic() >= end_s:
+            stop_s = stopped_s()
+            if stop_s is not None and time.monotonic() >= max(stop_s + DRAIN_S, least_s):
                 break
         for subscription in left:
             subscription.interrupt()
         end_s = time.monotonic() + INTERRUPT_S
-        return [f"consume:{s.consumer.name}" for s in left if not s.join(end_s - time.monotonic())]
+        for subscription in left:
+            subscription.join(end_s - time.monotonic())
+        return self.running()
+
+    def running(self) -> list[str]:
+        """Names of the threads that run."""
+        return [f"consume:{s.consumer.name}" for s in (*self._leaving, *self._subscriptions) if s.running]
+
+    def join(self) -> None:
+        """Wait for all threads, without a limit."""
+        for subscription in (*self._leaving, *self._subscriptions):
+            subscription.join(threading.TIMEOUT_MAX)
 
     def report(self) -> tuple[ConsumerReport, ...]:
         """Figures of the subscribed consumers."""

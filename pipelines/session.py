@@ -18,12 +18,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from pipelines.crew import Crew
-from pipelines.errors import SinkError, SourceError, Stopped, UsageError
+from pipelines.errors import SinkError, Stopped, UsageError, WatchlineError
 from pipelines.frame import Result
 from pipelines.lane import Lane, LaneOptions, Outputs
 from pipelines.media import patches
@@ -57,12 +58,12 @@ MakeSource = Callable[[threading.Event], Source]
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """How a stream ended. complete: its source came to its own end, whole; error: why the source ended early; written, lost:
-    whether a sink accepted frames, and whether one failed."""
+    """How a stream ended. complete: its source came to its own end, whole; error: why the source ended early, or why the stream
+    could not begin; written, lost: whether a sink accepted frames, and whether one failed."""
 
     name: str
     complete: bool
-    error: SourceError | None
+    error: WatchlineError | None
     captured: int
     faults: tuple[str, ...]
     written: bool
@@ -135,8 +136,6 @@ class Session(Generic[M]):
         self.results = Results(self._consumer_lost)
         self.stopping = threading.Event()
         """Set by `stop`."""
-        self.consumer_failed = False
-        """Whether a consumer has failed, so that results are missing."""
         self.stopped_s: float | None = None
         """When `stop` was called first (monotonic)."""
         self.began_s = time.monotonic()
@@ -169,6 +168,14 @@ class Session(Generic[M]):
         if self.stopping.is_set():
             raise Stopped("the session was stopped before its model was ready")
         model.predictor.__enter__()
+        try:
+            self._begin(model)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _begin(self, model: Model) -> None:
         model.keep_profile()
         self.ready_s, self.ready_cpu_s = time.monotonic(), time.process_time()
         log.info("ready after %.1f s", self.ready_s - self.began_s)
@@ -177,7 +184,6 @@ class Session(Generic[M]):
                 self.results.subscribe(consumer)
             self._consumers.clear()
             self._state = "open"
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
@@ -185,10 +191,17 @@ class Session(Generic[M]):
         with self._changed:
             self._state = "left"
         self._end_streams()
-        self._crew.join()
-        self._report_hanging(self.results.close(self.stopping))
         predictor = self.model.predictor
-        predictor.__exit__(kind, error or self._crew.error, trace)
+        try:
+            self._crew.join()
+            for name in self.results.close(lambda: self.stopped_s):
+                self.monitor.fault(f"{name} does not end")
+            self.results.join()
+        except BaseException:  # a second Ctrl-C
+            self.stop()
+            raise
+        finally:
+            predictor.__exit__(kind, error or self._crew.error, trace)
         found = self._crew.error or predictor.error
         # After an error of a thread, calls such as `add` raise Stopped: the error of the thread is the cause.
         if found is not None and (error is None or isinstance(error, Stopped)):
@@ -209,10 +222,6 @@ class Session(Generic[M]):
         for stream in list(self._streams.values()):
             stream.end()
 
-    def _report_hanging(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.monitor.fault(f"{name} does not end")
-
     @property
     def loaded(self) -> bool:
         """Whether the model is loaded."""
@@ -228,16 +237,16 @@ class Session(Generic[M]):
             raise RuntimeError("the session's model is not loaded yet; enter the session first")
         return self._model
 
-    def publish(self) -> None:
+    def finish_results(self) -> None:
         """Hand all results on that hanging lanes still collect, and close the consumers: for a process that ends."""
         for stream in list(self._streams.values()):
             if stream.lane is not None:
                 stream.lane.publish()
-        self.results.close(self.stopping)
+        self.results.close(lambda: self.stopped_s)
 
     def hanging(self) -> list[str]:
-        """Names of the session's threads that still run."""
-        return self._crew.alive()
+        """Names of the streams' threads that still run; without any, those of the consumers."""
+        return self._crew.alive() or self.results.running()
 
     # Streams.
 
@@ -362,7 +371,11 @@ class Session(Generic[M]):
     def _run(self, stream: _Stream) -> None:
         stream.thread = threading.get_ident()
         try:
-            lane = self._lane(stream, stream.make_source(stream.stop))
+            try:
+                lane = self._lane(stream, stream.make_source(stream.stop))
+            except WatchlineError as error:
+                self._not_begun(stream, error)
+                return
             try:
                 lane.run(self._crew)
             finally:
@@ -380,7 +393,7 @@ class Session(Generic[M]):
     def _lane(self, stream: _Stream, source: Source) -> Lane:
         spec, options = stream.spec, stream.spec.options
         budget_s = None if options.budget_ms is None else 1e-3 * options.budget_ms
-        ledger = self.monitor.open(spec.name, live=source.live, budget_s=budget_s)
+        ledger = stream.ledger = self.monitor.open(spec.name, live=source.live, budget_s=budget_s)
         outputs = replace(stream.make_outputs(source), sink_lost=lambda: self._sink_lost(stream))
         lane = Lane(
             spec.name,
@@ -392,27 +405,38 @@ class Session(Generic[M]):
             LaneOptions(options.stride, options.max_fps, options.max_frames, budget_s, spec.regions),
         )
         with self._changed:
-            stream.lane, stream.ledger, stream.outputs, stream.live = lane, ledger, outputs, source.live
+            stream.lane, stream.outputs, stream.live = lane, outputs, source.live
             self._apply_pause(stream)
         if stream.stop.is_set() or self.stopping.is_set():
             lane.stop()
         self._abandon_fruitless()
         return lane
 
+    def _not_begun(self, stream: _Stream, error: WatchlineError) -> None:
+        """Report the end of a stream without a source or outputs."""
+        stream.ledger = stream.ledger or self.monitor.open(stream.name, live=not stream.spec.stored)
+        stream.ledger.fault(str(error))
+        stream.ledger.ended = True
+        self.options.ended(StreamEnd(stream.name, False, error, 0, tuple(stream.ledger.faults), False, False))
+
     def _finish(self, stream: _Stream, lane: Lane) -> None:
         """Close the stream's outputs and report its end."""
-        for sink in stream.outputs.sinks:
-            try:
-                sink.close(lane.complete)
-            except SinkError as error:
-                stream.sink_lost = True
-                lane.ledger.fault(str(error))
+        with ExitStack() as closing:  # closes all of them, whatever error one raises
+            for sink in stream.outputs.sinks:
+                closing.callback(self._close, stream, lane, sink)
         written = any(sink.written for sink in stream.outputs.sinks)
         ledger = lane.ledger
         faults = tuple(ledger.faults)
         self.options.ended(
             StreamEnd(stream.name, lane.complete, lane.error, ledger.captured, faults, written, stream.sink_lost)
         )
+
+    def _close(self, stream: _Stream, lane: Lane, sink: Sink) -> None:
+        try:
+            sink.close(lane.complete)
+        except SinkError as error:
+            stream.sink_lost = True
+            lane.ledger.fault(str(error))
 
     # Consumers, and outputs that fail.
 
@@ -441,7 +465,6 @@ class Session(Generic[M]):
     def _consumer_lost(self, consumer: Consumer, error: SinkError) -> None:
         """Streams go on without the consumer if anything else is wanted of them. Thread: consume:NAME."""
         self.monitor.fault(str(error))
-        self.consumer_failed = True
         self._abandon_fruitless()
 
     def _sink_lost(self, stream: _Stream) -> None:
@@ -457,7 +480,7 @@ class Session(Generic[M]):
             lane.abandon()
 
     def _fruitless(self, stream: _Stream) -> bool:
-        if self.options.keep_going or not (stream.sink_lost or self.consumer_failed):
+        if self.options.keep_going or not (stream.sink_lost or self.results.failed):
             return False
         return not (self.results.alive or stream.outputs.screens or (stream.lane is not None and stream.lane.has_sinks))
 

@@ -164,6 +164,8 @@ class Collected:
             self.shown_s.append(result.frame.trace.shown_s)
             self._at(result)
 
+    full = False
+
     def wait_for_room(self, stop: threading.Event) -> None: ...
 
     @property

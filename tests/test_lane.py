@@ -533,6 +533,7 @@ def test_a_paused_camera_is_read_on_and_its_frames_are_counted_as_skipped() -> N
 
 def test_a_lane_waits_for_its_consumers_before_each_frame_until_its_stop() -> None:
     class Full(Collected):
+        full = True
         waits = 0
 
         def wait_for_room(self, stop: threading.Event) -> None:
@@ -547,6 +548,28 @@ def test_a_lane_waits_for_its_consumers_before_each_frame_until_its_stop() -> No
         assert made.sink.shown == []
         made.lane.stop()
     assert made.results.waits == 3  # type: ignore[attr-defined]
+
+
+def test_a_lane_hands_its_results_on_before_it_waits() -> None:
+    """The full consumer is one of several; the others need not wait for it."""
+
+    class FullAfterThree(Collected):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[list[int]] = []
+
+        @property
+        def full(self) -> bool:  # type: ignore[override]
+            return made.ledger.shown == 3
+
+        def wait_for_room(self, stop: threading.Event) -> None:
+            self.seen.append(self.indices)
+            made.lane.stop()
+
+    results = FullAfterThree()
+    made = Made(Scripted(clip(10)), results=results)
+    made.run()
+    assert results.seen[0] == [0, 1, 2]
 
 
 def test_every_screen_gets_the_pictures_and_the_first_one_is_measured() -> None:

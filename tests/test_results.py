@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -75,11 +76,19 @@ def fanout(*consumers: Consumer, capacity: int = 512) -> Iterator[tuple[Results,
     results = Results(lambda consumer, error: lost.append(f"{consumer.name}: {error}"))
     for consumer in consumers:
         results.subscribe(consumer, capacity)
-    stop = threading.Event()
     try:
         yield results, lost
     finally:
-        assert results.close(stop) == []
+        assert results.close(running) == []
+
+
+def running() -> None:
+    """The time of a stop that has not come."""
+
+
+def long_ago() -> float:
+    """The time of a stop that came so long ago that the consumers have only LAST_S."""
+    return 0.0
 
 
 def test_every_consumer_gets_every_result_in_order_in_its_own_thread() -> None:
@@ -152,7 +161,7 @@ def test_figures_of_every_consumer() -> None:
     results.subscribe(good)
     results.subscribe(bad)
     results.put(run_of(10))
-    assert results.close(threading.Event()) == []
+    assert results.close(running) == []
     assert results.report() == (
         ConsumerReport("good", "block", 10, 0, 0, failed=False),
         ConsumerReport("bad", "block", 0, 0, 10, failed=True),
@@ -205,7 +214,7 @@ def test_without_a_stop_the_close_waits_as_long_as_a_slow_reader_needs() -> None
     results = Results()
     results.subscribe(slow)
     results.put(run_of(10))
-    closing = threading.Thread(target=results.close, args=(threading.Event(),))
+    closing = threading.Thread(target=results.close, args=(running,))
     closing.start()
     closing.join(0.3)
     assert closing.is_alive()
@@ -215,14 +224,13 @@ def test_without_a_stop_the_close_waits_as_long_as_a_slow_reader_needs() -> None
 
 
 def test_a_stop_interrupts_a_consumer_that_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.results.DRAIN_S", 0.05)
-    stuck, stop = Remembers(held=True), threading.Event()
+    monkeypatch.setattr("pipelines.results.LAST_S", 0.05)
+    stuck = Remembers(held=True)
     results = Results()
     results.subscribe(stuck)
     results.put(run_of(10))
     assert stuck.entered.wait(PATIENCE_S)
-    stop.set()
-    assert results.close(stop) == []
+    assert results.close(long_ago) == []
     assert stuck.interrupted
     (report,) = results.report()
     assert (report.taken, report.failed) == (0, True)
@@ -232,15 +240,14 @@ def test_a_consumer_that_cannot_be_interrupted_is_named(monkeypatch: pytest.Monk
     class Deaf(Remembers):
         def interrupt(self) -> None: ...
 
-    monkeypatch.setattr("pipelines.results.DRAIN_S", 0.01)
+    monkeypatch.setattr("pipelines.results.LAST_S", 0.01)
     monkeypatch.setattr("pipelines.results.INTERRUPT_S", 0.01)
-    deaf, stop = Deaf(held=True), threading.Event()
+    deaf = Deaf(held=True)
     results = Results()
     results.subscribe(deaf)
     results.put(run_of(2))
     assert deaf.entered.wait(PATIENCE_S)
-    stop.set()
-    assert results.close(stop) == ["consume:remembers"]
+    assert results.close(long_ago) == ["consume:remembers"]
     deaf.free.set()
 
 
@@ -268,16 +275,15 @@ def test_a_plain_function_is_a_consumer() -> None:
 
 
 def test_results_that_a_stop_leaves_are_a_failure_of_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.results.DRAIN_S", 0.01)
-    slow, stop, lost = Remembers(held=True), threading.Event(), []
+    monkeypatch.setattr("pipelines.results.LAST_S", 0.01)
+    slow, lost = Remembers(held=True), []
     results = Results(lambda consumer, error: lost.append(str(error)))
     results.subscribe(slow)
     results.put(run_of(1))
     assert slow.entered.wait(PATIENCE_S)
     results.put(run_of(5))
     monkeypatch.setattr(Remembers, "interrupt", lambda self: self.free.set())  # a reader that reads, but too slowly
-    stop.set()
-    assert results.close(stop) == []
+    assert results.close(long_ago) == []
     assert lost == ["remembers: 5 results were not taken before the stop"]
     (report,) = results.report()
     assert (report.taken, report.missed, report.failed) == (1, 5, True)
@@ -311,6 +317,41 @@ def test_a_consumer_may_unsubscribe_itself_and_another() -> None:
 
 def test_nothing_is_subscribed_after_the_close() -> None:
     results = Results()
-    assert results.close(threading.Event()) == []
+    assert results.close(running) == []
     with pytest.raises(Stopped):
         results.subscribe(Remembers())
+
+
+def test_a_consumer_has_its_time_from_the_stop_on() -> None:
+    slow = Remembers(held=True)
+    results = Results()
+    results.subscribe(slow)
+    results.put(run_of(3))
+    asked: list[float] = []
+
+    def stop_s() -> float:
+        asked.append(time.monotonic())
+        if len(asked) == 3:
+            slow.free.set()
+        return asked[0]
+
+    assert results.close(stop_s) == []
+    assert slow.indices == [0, 1, 2]
+
+
+def test_an_interrupt_that_fails_is_a_failure_of_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clumsy(Remembers):
+        def interrupt(self) -> None:
+            super().interrupt()
+            raise OSError("no pipe")
+
+    monkeypatch.setattr("pipelines.results.LAST_S", 0.01)
+    clumsy, other = Clumsy(held=True), Remembers()
+    results = Results()
+    for consumer in (clumsy, other):
+        results.subscribe(consumer)
+    results.put(run_of(2))
+    assert clumsy.entered.wait(PATIENCE_S)
+    assert results.close(long_ago) == []
+    assert results.failed == (clumsy,)
+    assert other.indices == [0, 1]

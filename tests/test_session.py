@@ -181,6 +181,24 @@ def test_a_source_that_fails_ends_its_stream_alone() -> None:
     assert made.report().as_dict()["streams"]["bad"]["errors"] == ["no camera there"]
 
 
+@pytest.mark.parametrize("at", ["source", "outputs"])
+def test_a_stream_that_cannot_begin_ends_alone(at: str) -> None:
+    def wrong(*_: object) -> Any:
+        raise UsageError(f"no {at}")
+
+    ends: list[StreamEnd] = []
+    with session(ended=ends.append) as (made, seen):
+        made.add(spec("good"), source=source(Paced()))
+        seen.until("good", 3)
+        made.add(spec("bad"), wrong if at == "outputs" else None, source=wrong if at == "source" else source(Paced()))
+        seen.until("good", len(seen.results["good"]) + 10)
+        assert [(end.name, str(end.error), end.captured) for end in ends] == [("bad", f"no {at}", 0)]
+        assert made.report().streams["bad"].errors == (f"no {at}",)
+        made.remove("bad")
+        made.add(spec("bad"), source=source(Scripted(clip(3))))
+        seen.until("bad", 3)
+
+
 def test_pause_and_resume_of_one_stream() -> None:
     with session() as (made, seen):
         made.add(spec("a"), source=source(Paced()))
@@ -342,6 +360,20 @@ def test_a_result_is_a_line_of_text() -> None:
     assert str(Result(first.frame, "failed", error=ValueError("wrong"))) == "door 0: failed (wrong)"
 
 
+def test_a_session_that_fails_to_begin_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(model: ProbeModel) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(ProbeModel, "keep_profile", full)
+    made, before = Session(probe), threading.active_count()
+    made.subscribe(print)
+    with pytest.raises(OSError, match="disk full"):
+        made.__enter__()
+    assert threading.active_count() == before
+    with pytest.raises(Stopped, match="was left"):
+        made.add(spec("door"))
+
+
 def test_a_session_is_entered_once() -> None:
     with session() as (made, _), pytest.raises(RuntimeError, match="entered once"):
         made.__enter__()
@@ -369,7 +401,10 @@ def test_leaving_without_a_wait_ends_the_streams() -> None:
     assert made.monitor.ledgers[0].in_flight == 0
 
 
-def test_an_error_in_a_lane_comes_out_of_the_with() -> None:
+@pytest.mark.parametrize("adds", [False, True], ids=["while waiting", "in a later call"])
+def test_an_error_in_a_lane_comes_out_of_the_with(adds: bool) -> None:
+    """The error itself, also if a later call raised Stopped because of it."""
+
     def render(frame: Frame, prediction: Any) -> Picture:
         raise KeyError("font")
 
@@ -378,23 +413,9 @@ def test_an_error_in_a_lane_comes_out_of_the_with() -> None:
     def run() -> None:
         with made:
             made.add(spec("door"), Outputs(render=render), source=source(Scripted(clip())))
-            made.wait(PATIENCE_S)
-
-    with pytest.raises(KeyError, match="font"):
-        run()
-
-
-def test_an_error_of_a_thread_is_not_hidden_by_a_later_call() -> None:
-    def render(frame: Frame, prediction: Any) -> Picture:
-        raise KeyError("font")
-
-    made = Session(probe)
-
-    def run() -> None:
-        with made:
-            made.add(spec("door"), Outputs(render=render), source=source(Scripted(clip())))
-            assert made.stopping.wait(PATIENCE_S)
-            made.add(spec("late"), source=source(Scripted(clip())))  # raises Stopped
+            assert made.wait(PATIENCE_S)
+            if adds:
+                made.add(spec("late"), source=source(Scripted(clip())))
 
     with pytest.raises(KeyError, match="font"):
         run()

@@ -52,6 +52,8 @@ class Counted:
                 ledger.capture(result.frame.trace.arrived_s)
                 ledger.end(result)
 
+    full = False
+
     def wait_for_room(self, stop: threading.Event) -> None:
         """There is always room."""
 

@@ -86,7 +86,7 @@ class Job:
 
     def finish_outputs(self, within_s: float) -> None:
         """Finish the outputs while threads hang that may hold their locks: each is closed in a thread of its own."""
-        closes: list[Callable[[], object]] = [self.session.publish]
+        closes: list[Callable[[], object]] = [self.session.finish_results]
         closes += [partial(sink.close, False) for sink in self.session.open_sinks()]
         threads = [threading.Thread(target=_closed, args=(close,), name="finish", daemon=True) for close in closes]
         end_s = time.monotonic() + within_s
@@ -144,8 +144,7 @@ class Job:
             stream = self._files.popleft()
         except IndexError:
             return
-        lines_lost = self._lines is not None and self.session.consumer_failed
-        if lines_lost and not (stream.output or self._window or self._settings.report):
+        if not self.lines_whole() and not (stream.output or self._window or self._settings.report):
             return  # every output that was asked for is lost
         self._add(stream)
 
@@ -196,7 +195,7 @@ class Job:
 
     def lines_whole(self) -> bool:
         """Whether every result has its JSON line."""
-        return not self.session.consumer_failed
+        return self._lines not in self.session.results.failed
 
     def report(self) -> RunReport:
         """The whole report."""

@@ -103,7 +103,12 @@ class Watching:
             self._window.close()
 
     def _wait(self) -> None:
-        wait_for_end(self._job, self._terminal.signals, RUN_STOP_S, look=self._look, last=self._last)
+        job, signals = self._job, self._terminal.signals
+        try:
+            wait_for_end(job, signals, RUN_STOP_S, look=self._look, last=self._last)
+        except Exception as error:  # of the window or the table: the run still ends in order
+            job.fail(error)
+            wait_for_end(job, signals, RUN_STOP_S, last=self._last)
 
     def _look(self) -> None:
         """One round: window, terminal, or a wait."""

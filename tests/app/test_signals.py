@@ -73,6 +73,20 @@ elif moment == "hanging":
             nobody.wait()
         return render(self, frame, *args)
     VideoFile.show, Overlay.render = hold, hang
+elif moment == "lines":
+    import threading
+    from pipelines.sinks.line_output import LineOutput
+    write = LineOutput.write
+    def hang(self, lines):
+        write(self, lines)
+        os.kill(os.getpid(), number)
+        threading.Event().wait()
+    LineOutput.write = hang
+elif moment == "table":
+    from app.terminal.console import RunScreen
+    def broken(self):
+        raise ZeroDivisionError("the table broke")
+    RunScreen.refresh = broken
 elif moment == "twice":
     from app import build
     def noisy(*args, **named):
@@ -140,6 +154,22 @@ def test_an_output_that_a_hanging_thread_holds_keeps_no_other_from_being_finishe
     lines = read_lines(place / "out.jsonl")
     assert [k["frame"] for k in lines if k["stream"] == "hung"] == list(range(100))
     assert len(list(lumas(place / "out/hung.mp4"))) == 100
+
+
+def test_lines_whose_disk_hangs_are_left_behind(place: Path) -> None:
+    done = signalled("lines", signal.SIGTERM, "run", "synthetic:64x64@50", *PROBE, "-o", "out.mp4", "--jsonl", "out.jsonl")
+    assert done.returncode == 143, done.stderr
+    assert "still running after 2.5 s: consume:JSON lines" in done.stderr
+    assert read_lines(place / "out.jsonl")
+    assert list(lumas(place / "out.mp4"))
+
+
+def test_a_fault_of_the_table_ends_the_run_in_order(place: Path) -> None:
+    done = signalled("table", signal.SIGTERM, "run", "synthetic:64x64@50", *PROBE, "-o", "out.mp4", "--report", "r.json")
+    assert done.returncode == 1, done.stderr
+    assert "the table broke" in done.stderr
+    (stream,) = json.loads((place / "r.json").read_text())["streams"].values()
+    assert len(list(lumas(place / "out.mp4"))) == stream["shown"]
 
 
 def test_while_the_model_warms_up(place: Path) -> None:
