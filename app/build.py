@@ -1,4 +1,4 @@
-"""From settings to parts: the only place that names concrete classes. A new source, engine or sink is one line here."""
+"""From settings to parts: model, outputs and numbers of threads. A new sink or consumer of the command is a line here."""
 
 from __future__ import annotations
 

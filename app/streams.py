@@ -18,7 +18,7 @@ from pipelines.sinks.video import check_video_path
 from pipelines.sources.address import PICTURE_SUFFIXES
 from pipelines.sources.files.file import check_file
 from pipelines.sources.files.images import animated, read_picture
-from pipelines.sources.identify import check_slip, names_path
+from pipelines.sources.identify import check_mistyped, names_path
 from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 from pipelines.sources.webcam import check_device
 
@@ -118,7 +118,7 @@ def _paths(text: str, inside: set[Path], folder: Path | None) -> list[StreamPlan
             raise UsageError(f"no videos or pictures in the folder {text!r}{GIVE}")
         return streams
     if not path.exists():
-        check_slip(given)
+        check_mistyped(given)
     if not path.exists() and glob.has_magic(text):
         found = sorted(Path(p) for p in glob.glob(text, recursive=True))
         streams = _folder([p for p in found if p.is_file()], path.parent.name)

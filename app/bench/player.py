@@ -54,35 +54,42 @@ class Player:
                 decoder_of(stream), watch=watch, info=info, timeline=timeline(info, container), clock=self._clock
             )
             start_s = self._clock() if self._start_s is None else self._start_s
-            for packet, due_s in _turns(container, stream):
+            for packet, due_s in _repeated(container, stream):
                 if stop.wait(max(start_s + due_s - self._clock(), 0.0)):
                     return
                 yield from decoder.captures(packet, start_s + due_s, aspect=stream.sample_aspect_ratio)
 
 
-def _turns(container: InputContainer, stream: VideoStream) -> Iterator[tuple[Packet, float]]:
-    """The clip's packets for ever, each with the seconds after the first at which it is due. The times in them run on.
+def _repeated(container: InputContainer, stream: VideoStream) -> Iterator[tuple[Packet, float]]:
+    """The packets of the clip, repeated without end, each with the seconds after the first at which it is due.
 
-    The decoder is never flushed: the pictures that it holds at the end of a turn (with B-frames) are left out.
+    Their dts and pts go on rising from one repetition to the next. It ends only if the clip has no packets.
+
+    The decoder is never flushed: the pictures that it holds at the end of the clip (with B-frames) are left out.
     """
-    period = 1 / (stream.average_rate or DEFAULT_RATE)
-    step = round(period / stream.time_base) if stream.time_base else 1
+    frame_s = 1 / (stream.average_rate or DEFAULT_RATE)
+    # In ticks of the stream's time base: the duration of a packet that has none, the first dts, the dts after the last packet,
+    # and the shift that is added to the clip's own times.
+    step = round(frame_s / stream.time_base) if stream.time_base else 1
     first: int | None = None
     next_dts = shift = 0
     while True:
-        empty = True
+        at_start = True
         for packet in demuxed(container, stream):
             if not packet.size:
                 continue
-            dts = (packet.dts if packet.dts is not None else next_dts - shift) + shift
-            if empty and first is not None:
+            dts = next_dts if packet.dts is None else packet.dts + shift
+            if first is None:
+                first = dts
+            elif at_start:
                 shift += next_dts - dts
                 dts = next_dts
-            empty, first = False, dts if first is None else first
-            packet.dts, packet.pts = dts, packet.pts + shift if packet.pts is not None else None
+            at_start = False
+            packet.dts = dts
+            packet.pts = None if packet.pts is None else packet.pts + shift
             next_dts = max(next_dts, dts + (packet.duration or step))
             yield packet, float((dts - first) * packet.time_base)
-        if empty:
+        if at_start:
             return
         container.seek(0)
 

@@ -54,22 +54,27 @@ Outcome = Prediction | BaseException
 
 
 class Ticket:
-    """One picture of a request. `outcome` is set once, in the event loop."""
+    """One picture of a request.
+
+    Threads: a decoding thread sets `begun_s`, `frame` and `future`; the event loop sets `outcome`, once, and `cancelled`.
+    """
 
     def __init__(self, upload: Upload, deadline_s: float, region: Region) -> None:
+        """upload: the picture, not decoded yet; deadline_s: monotonic; region: the part of the picture to answer for."""
         self.upload = upload
         self.deadline_s = deadline_s
         self.region = region
         self.begun_s: float | None = None
-        """Begin of decoding (monotonic)."""
+        """When a decoding thread took it (monotonic)."""
         self.frame: Frame | None = None
         self.future: Future[Prediction] | None = None
         self.outcome: Outcome | None = None
         self.cancelled = False
+        """Whether its answer is not wanted any more."""
 
 
 class PendingRequest:
-    """The tickets of one request. Event loop."""
+    """The tickets of one request. Used in the event loop only."""
 
     def __init__(self, tickets: Sequence[Ticket], loop: asyncio.AbstractEventLoop) -> None:
         self.tickets = tickets

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
-from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.worker_facts import WorkerFacts
 
@@ -16,7 +15,6 @@ from pipelines.predict.worker_facts import WorkerFacts
 class Predictor(Protocol):
     """Used as `with predictor:`. All methods but `__enter__` and `__exit__` may be called from any thread while it is open."""
 
-    preprocess: Preprocess
     warmup_s: float
     """Seconds that entering took."""
 

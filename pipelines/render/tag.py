@@ -8,18 +8,23 @@ from pipelines.render.layout import TagLayout, tag_layout
 from pipelines.render.place import Place
 from pipelines.render.text import ascent
 
+WEIGHT = 500
+"""Weight of the font (CSS: 400 is regular, 700 bold)."""
+
 
 def draw_text(brush: Brush, text: str, place: Place) -> Rect | None:
-    """Write an answer as one line; the answer of a region begins with the region's name. Returns the tag's rectangle.
+    """Draw `text` as one line on a surface, cut to the picture's width; for a region its name comes first. Returns the
+    rectangle in luma samples of the upright picture, which the caller adds to those that are taken.
 
-    None: the picture is too small, or there is no text.
+    None: the picture is too small, or the line is blank.
     """
     layout = tag_layout(place.width, place.height, brush.style.scale)
     line = text if place.whole else f"{place.name}: {text}"
     if layout is None or not line.strip():
         return None
-    mask = brush.painter.mask(line, layout.size, 500, max_width=place.width - 2 * (layout.margin + layout.pad) - 1)
-    rect = _position(place, layout, (mask.shape[1] + 2 * layout.pad + 1) // 2 * 2)
+    mask = brush.painter.mask(line, layout.size, WEIGHT, max_width=place.width - 2 * (layout.margin + layout.pad) - 1)
+    width = (mask.shape[1] + 2 * layout.pad + 1) // 2 * 2  # even, for the planes of half size; the 1 above is its room
+    rect = _position(place, layout, width)
     shade = surface(rect.w, rect.h, layout.radius, brush.palette.surface, brush.style.opacity)
     brush.canvas.shade(shade, rect.x, rect.y)
     top = max(0, rect.y + layout.baseline - ascent(layout.size))

@@ -36,6 +36,7 @@ EMPTY: Size = (640, 360)
 """Assumed size of a picture until the first one comes."""
 
 Ended = Callable[[float | None], None]
+"""Called once for each offered picture: with the time after its draw (monotonic), or None if it was not drawn."""
 
 
 class Window:
@@ -61,7 +62,7 @@ class Window:
         self._changed = threading.Condition()
         self._mail: dict[str, tuple[Look, Ended]] = {}
         self._drawing: list[Ended] = []
-        """Callbacks of the pictures that are being drawn."""
+        """Callbacks of the pictures that are being drawn. Main thread only."""
         self._notes = dict.fromkeys(streams, "")
         self._gone: set[str] = set()
         """Streams that were removed and have offered nothing since."""
@@ -125,6 +126,7 @@ class Window:
         self._shut()
 
     def _shut(self) -> None:
+        """Take no more pictures, and end those that were not drawn with None. Qt may end the process within a draw."""
         with self._changed:
             self._closed = True
             left = [*self._drawing, *(ended for _, ended in self._mail.values())]

@@ -27,7 +27,8 @@ MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A source. name: of its stream, without secrets. address: without credentials. pictures: the file, if it is a picture."""
+    """A source. name: of its stream, without secrets; address: without credentials; pictures: the one picture file, or none if
+    the source is of another kind."""
 
     name: str
     kind: Kind
@@ -44,6 +45,8 @@ def names_path(text: str) -> bool:
 def identify(text: str) -> Identified:
     """The source that a text names. Opens nothing except the header of a picture file.
 
+    A path need not exist: it is then of kind "file". Callers expand globs, folders and lists before.
+
     :raises UsageError: if the text is empty, malformed, or of an unknown kind.
     """
     if not text.strip():
@@ -53,13 +56,13 @@ def identify(text: str) -> Identified:
     if ADDRESS.match(text):
         return _address(text)
     if text.startswith("synthetic:"):
-        Synthetic.parse(text)
+        Synthetic.parse(text)  # only to check it
         return Identified(text.replace(":", "-"), "synthetic", text)
     device = f"/dev/video{int(text)}" if text.isdigit() else text
     return Identified(Path(device).name, "device", device)
 
 
-def check_slip(text: str) -> None:
+def check_mistyped(text: str) -> None:
     """Check a text that is not the path of a file.
 
     :raises UsageError: if it looks like a misspelled address.
@@ -72,10 +75,10 @@ def check_slip(text: str) -> None:
 def _path(text: str) -> Identified:
     path = Path(text)
     if not path.exists():
-        check_slip(text)
+        check_mistyped(text)
     if path.suffix.lower() in PICTURE_SUFFIXES and not animated(path):
         return Identified(path.stem, "images", text, (path,))
-    return Identified(path.stem or path.name, "file", text)
+    return Identified(path.stem or path.name, "file", text)  # "/" has no stem
 
 
 def _address(text: str) -> Identified:

@@ -182,7 +182,7 @@ def _pool(chosen: _Chosen, task: Task, options: ModelOptions, workers: int, even
 
     preprocess = chosen.preprocess()
     why = f"{chosen.why}; workers: {workers}" + (f", threads of each: {threads}" if like.device == "cpu" else "")
-    pool = Pool(make, PoolOptions(workers), preprocess, events=events)
+    pool = Pool(make, PoolOptions(workers), events=events)
     return Model(pool, like, preprocess, task, why, chosen.names, key, chosen.stored)
 
 

@@ -30,17 +30,18 @@ class ModelName:
     kind: Kind
     identity: str
     path: Path | None = None
-    load: Callable[[], LoadedModel] = field(compare=False, default=lambda: _never())
+    load: Callable[[], LoadedModel] = field(compare=False, default=lambda: _refuse_onnx())
 
 
-def _never() -> LoadedModel:
+def _refuse_onnx() -> LoadedModel:
     raise UsageError("an .onnx model is read by OpenVINO only; leave out `engine` torch, or export the network to .pt2")
 
 
 def find(name: str) -> ModelName:
-    """The model of a name. Nothing is loaded.
+    """The model of a name. Nothing is loaded; a file is read for its digest.
 
-    :raises UsageError: if there is no such model or file.
+    :raises UsageError: if there is no such file, or the default model's package is missing. Other names are checked when the
+        network is loaded.
     """
     suffix = Path(name).suffix.lower()
     if suffix in SUFFIXES:
@@ -65,21 +66,6 @@ def load(name: str) -> LoadedModel:
     return find(name).load()
 
 
-def check(name: str) -> None:
-    """Find out whether a model of this name exists, before anything is opened. Imports torch for torchvision's and
-    timm's names, which are kept in their code.
-
-    :raises UsageError: if not; with the nearest names.
-    """
-    found = find(name)
-    if found.kind == "torchvision":
-        import torchvision.models
-
-        loaders.check_known(name, torchvision.models.list_models(torchvision.models))
-    elif found.kind == "timm":
-        loaders.check_timm(name.removeprefix("timm:"))
-
-
 def _file(path: Path, kind: Kind) -> ModelName:
     if not path.is_file():
         raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
@@ -90,7 +76,7 @@ def _file(path: Path, kind: Kind) -> ModelName:
         "pt": partial(loaders.load_pt, path),
     }
     identity = f"{kind} {_digest(path)} torch {_version('torch')}"
-    return ModelName(str(path), kind, identity, path, load.get(kind, _never))
+    return ModelName(str(path), kind, identity, path, load.get(kind, _refuse_onnx))
 
 
 def _digest(path: Path) -> str:

@@ -18,9 +18,10 @@ from pipelines.predict.scheduling.tuning import DEFAULT, Tuning
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A submitted frame with the future of its prediction: one row for each of its regions.
+    """A submitted frame with the future of its prediction. Each of its regions is a row of a batch.
 
-    Owner: the scheduler while it waits; then the predictor that runs it. `answers` and `left` belong to the completion thread.
+    Owner: the scheduler while it waits; then the predictor that runs it. The scheduler resets `answers` and `left` before the
+    entry is in a batch; from then on only the completion thread uses them.
     """
 
     frame: Frame
@@ -34,19 +35,20 @@ class Entry:
     losses: int = 0
     """Engines that were lost while they ran it."""
     attempt: int = 0
-    """Counts the runs: parts of an earlier run are ignored."""
+    """Raised at each run and at the end. Parts with another number are ignored."""
     answers: dict[str, Answer] = field(default_factory=dict)
-    """Of this attempt, by region."""
+    """The answers of this attempt so far, by region."""
     left: int = 0
     """Rows of this attempt without an answer."""
 
-    def parts(self, most: int) -> list[Part]:
-        """Begin a new attempt: its rows in parts of at most `most`."""
+    def begin_attempt(self, most_rows: int) -> list[Part]:
+        """Begin the next run: forget the answers, and make the parts of earlier runs invalid. Returns the rows in parts of at
+        most `most_rows`, the largest batch. With the scheduler's lock held."""
         self.attempt += 1
         self.answers, self.left = {}, self.rows
-        if self.rows <= most:
+        if self.rows <= most_rows:
             return [Part(self, 0, self.rows, self.attempt)]
-        return [Part(self, k, min(k + most, self.rows), self.attempt) for k in range(0, self.rows, most)]
+        return [Part(self, k, min(k + most_rows, self.rows), self.attempt) for k in range(0, self.rows, most_rows)]
 
     def drop(self, cause: Cause) -> None:
         """End it with `Dropped`, unless its submitter has cancelled it."""
@@ -54,7 +56,7 @@ class Entry:
         self.fail(Dropped(cause))
 
     def succeed(self, prediction: Prediction) -> None:
-        """End it with its prediction. Nothing happens if another of its parts has failed meanwhile."""
+        """End it with its prediction. Nothing happens if it has ended already."""
         with suppress(InvalidStateError):
             self.future.set_result(prediction)
 

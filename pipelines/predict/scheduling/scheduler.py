@@ -92,8 +92,8 @@ class DynamicBatchScheduler:
             return self._queues.waiting(name)
 
     def submit(self, frame: Frame, deadline_s: float | None = None) -> Future[Prediction]:
-        """Hand in a frame of an open stream, or of a queue of requests with its deadline. Thread: its decoder, or any. Blocks
-        only for a file that has enough on its way.
+        """Hand in a frame of an open stream, or a request with its own deadline (monotonic; None: no deadline). Thread: the
+        stream's decoder; for requests any. Blocks only for a file that has enough on its way.
 
         The future ends with the prediction, with the engine's exception, with `Dropped`, or cancelled at shutdown.
 
@@ -134,6 +134,11 @@ class DynamicBatchScheduler:
         return future
 
     def _submit_request(self, frame: Frame, deadline_s: float) -> Future[Prediction]:
+        """Queue a request. deadline_s: monotonic, inf: none.
+
+        :raises Refused: "full", also if the queue is closed, with the seconds after which this request would have ended;
+            "deadline" with the seconds by which it would be late.
+        """
         future: Future[Prediction] = Future()
         rows = len(frame.regions)
         with self._lock:
@@ -143,12 +148,12 @@ class DynamicBatchScheduler:
             queue, now = self._queues.requests[frame.stream], self._clock()
             queue.arrived(now, rows)
             if not queue.can_come:
-                queue.forget_cancelled()
-            end_s = self._request_policy.end_s(now, queue, deadline_s, rows)
+                queue.forget_cancelled()  # which may make room
+            expected_end_s = self._request_policy.end_s(now, queue, deadline_s, rows)
             if not queue.can_come:
-                raise Refused(end_s - now, "full")
-            if end_s > deadline_s:
-                raise Refused(end_s - deadline_s, "deadline")
+                raise Refused(expected_end_s - now, "full")
+            if expected_end_s > deadline_s:
+                raise Refused(expected_end_s - deadline_s, "deadline")
             queue.put(Entry(frame, future, queue, now, deadline_s, rows))
             self._wake()
         return future
@@ -259,7 +264,7 @@ class DynamicBatchScheduler:
         for entry in entries:
             entry.stream.take(entry.frame, now)
             entry.frame.trace.taken_s = now
-            first, *rest = entry.parts(self._most)
+            first, *rest = entry.begin_attempt(self._most)
             batch.append(first)
             self._alone.extend(rest)
         self._device.taken(now, sum(part.rows for part in batch))
@@ -302,7 +307,7 @@ class DynamicBatchScheduler:
                 entry.deadline_s = entry.frame.trace.arrived_s + queue.budget_s
             if entry.future.running():
                 queue.take(entry.frame, now)
-                self._alone.extend(entry.parts(self._most))
+                self._alone.extend(entry.begin_attempt(self._most))
             elif isinstance(queue, RequestQueue):
                 queue.put(entry)
             elif queue.live and queue.waiting:

@@ -21,11 +21,10 @@ from pipelines.errors import Dropped, Refused, Stopped
 from pipelines.frame import Frame, Prediction
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents
-from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.worker_facts import WorkerFacts
 from pipelines.predict.workers.orphans import RETRY_S
-from pipelines.predict.workers.supervisor import Make, PoolOptions, Supervisor
+from pipelines.predict.workers.supervisor import MakeWorker, PoolOptions, Supervisor
 
 
 class Pool:
@@ -33,32 +32,30 @@ class Pool:
     lanes and services are those of `AsyncBatchPredictor`.
 
     `error` holds the reason if it cannot go on: no worker is left, and none may be started for a while.
-
-    :raises Stopped: on entering, if it was stopped before.
     """
 
     def __init__(
         self,
-        make: Make,
+        make_worker: MakeWorker,
         options: PoolOptions,
-        preprocess: Preprocess,
         *,
         events: PredictorEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """preprocess: for questions about boxes; each worker's predictor has one of its own."""
-        self.preprocess = preprocess
+        """Starts nothing yet. make_worker(k, events): the engine and the predictor of worker k, not entered; options: number of
+        workers and limits of restarts; events: called for the batches of all workers."""
         self.warmup_s = 0.0
         self._events = events or PredictorEvents()
         self._clock = clock
-        self._crew = Crew(self._abort)
-        self._supervisor = Supervisor(make, options, self._events, clock)
+        self._crew = Crew(self._abort)  # the error of a thread ends all workers
+        self._supervisor = Supervisor(make_worker, options, self._events, clock)
         self._changed = self._supervisor.changed
         self._routes = self._supervisor.routes
 
     # Life cycle.
 
     def __enter__(self) -> Pool:
+        """:raises Stopped: if the pool was stopped before."""
         self._crew.__enter__()
         began_s = self._clock()
         supervisor = self._supervisor

@@ -23,7 +23,7 @@ log = logging.getLogger("watchline.pool")
 LOSSES = 2
 """Workers that may be lost while they run a frame; then it fails."""
 
-Make = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]]
+MakeWorker = Callable[[int, PredictorEvents], tuple[WorkerEngine, AsyncBatchPredictor]]
 """An engine for place K, and its predictor; nothing is started yet."""
 
 
@@ -39,7 +39,7 @@ class PoolOptions:
 class Supervisor:
     """The workers of a pool. All is guarded by `changed`; schedulers' locks are taken within it, never the other way round."""
 
-    def __init__(self, make: Make, options: PoolOptions, events: PredictorEvents, clock: Callable[[], float]) -> None:
+    def __init__(self, make: MakeWorker, options: PoolOptions, events: PredictorEvents, clock: Callable[[], float]) -> None:
         self.changed = threading.Condition()
         self.workers = [Worker(k) for k in range(options.workers)]
         self.routes = Assignment(self.workers)

@@ -35,7 +35,7 @@ WARM_LIMIT_S = 120.0
 SLICE_S = 0.1
 """A wait is counted in slices, so that a stop of this process (Ctrl-Z) does not count as a hang of the worker."""
 END_LIMIT_S = 1.0
-"""Time for the worker to end after the pipe was closed; then it is killed."""
+"""Longest wait for a worker that is ending."""
 
 
 class WorkerSlot(Slot):
@@ -154,7 +154,7 @@ class WorkerEngine(HostEngine):
     def join(self) -> str:
         """Wait until the worker's process has ended; its end in words. Any thread."""
         assert self._process is not None
-        return _how(self._process.wait())
+        return _end_in_words(self._process.wait())
 
     # The pipe.
 
@@ -163,7 +163,7 @@ class WorkerEngine(HostEngine):
         try:
             self._pipe.send(message)
         except OSError as error:
-            raise EngineLost(self._lost()) from error
+            raise EngineLost(self._loss_reason()) from error
 
     def _receive(self, limit_s: float | None) -> Any:
         """The worker's next message. An error of the engine over there is raised."""
@@ -174,7 +174,7 @@ class WorkerEngine(HostEngine):
                 raise EngineLost(f"its worker answered nothing for {limit_s:.1f} s and was killed")
             message = self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise EngineLost(self._lost()) from error
+            raise EngineLost(self._loss_reason()) from error
         if isinstance(message, Failed):
             raise _error(message)
         return message
@@ -192,16 +192,19 @@ class WorkerEngine(HostEngine):
             left_s -= min(time.monotonic() - began_s, 2 * SLICE_S)
         return False
 
-    def _lost(self) -> str:
-        """The reason for the end of the pipe, in words."""
+    def _loss_reason(self) -> str:
+        """Why the pipe has ended, in words that follow the engine's name.
+
+        Waits up to END_LIMIT_S for the process to end. Thread: the predictor's, or its completion.
+        """
         assert self._process is not None
         try:
-            return _how(self._process.wait(END_LIMIT_S))
+            return _end_in_words(self._process.wait(END_LIMIT_S))
         except subprocess.TimeoutExpired:
-            return "its worker has closed its pipe"
+            return "the pipe to its worker has ended"
 
 
-def _how(code: int) -> str:
+def _end_in_words(code: int) -> str:
     """The end of a process, in words."""
     if code >= 0:
         return f"its worker ended with code {code}"

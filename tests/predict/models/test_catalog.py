@@ -25,7 +25,7 @@ from pipelines.predict.engines import openvino_convert as convert
 from pipelines.predict.engines.openvino import OpenVinoEngine
 from pipelines.predict.engines.torch import HostDevice, TorchEngine
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.models.catalog import check, find
+from pipelines.predict.models.catalog import find
 from pipelines.predict.models.labels import imagenet_names, read_labels
 from pipelines.predict.preprocess import InputSpec
 
@@ -89,27 +89,20 @@ def _expected(net: torch.nn.Module, spec: InputSpec, pixels: np.ndarray[Any, np.
     [("resnet5o", "resnet50"), ("efficientnet-b0", "efficientnet_b0"), ("timm:resnet5o", "timm:resnet50"), ("x", None)],
 )
 def test_a_name_that_nobody_knows_is_answered_with_the_nearest(name: str, near: str | None) -> None:
-    for ask in (lambda: check(name), lambda: find(name).load()):
-        text = _said(ask)
-        assert repr(name) in text
-        assert "lite0" in text
-        assert (near is None) == ("Near:" not in text)
-        assert near is None or near in text
-
-
-def test_names_that_exist_are_found_without_a_download() -> None:
-    for name in ("lite0", "resnet18", "mobilenet_v3_small", "timm:resnet10t", "timm:resnet10t.c3_in1k"):
-        check(name)
+    text = _said(find(name).load)
+    assert repr(name) in text
+    assert "lite0" in text
+    assert (near is None) == ("Near:" not in text)
+    assert near is None or near in text
 
 
 @pytest.mark.parametrize("name", ["fcn_resnet50", "timm:botnet50ts_256", "timm:resnet10t.nosuch"])
 def test_a_network_that_classifies_nothing_or_has_no_weights_is_refused_before_any_download(name: str) -> None:
-    _said(lambda: check(name))
     _said(find(name).load)
 
 
 def test_a_tag_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    assert "timm:resnet10t.c3_in1k" in _said(lambda: check("timm:resnet10t.nosuch"))
+    assert "timm:resnet10t.c3_in1k" in _said(find("timm:resnet10t.nosuch").load)
 
 
 def test_the_identity_of_a_file_is_its_content(tmp_path: Path) -> None:

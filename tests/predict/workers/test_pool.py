@@ -70,7 +70,7 @@ class House:
             return worker, AsyncBatchPredictor(worker, ProbePreprocess(), TASK, own, events=events)
 
         events = PredictorEvents(lambda size, seconds: self.batches.append(size), self.failed.set)
-        self.pool = Pool(make, PoolOptions(workers, restarts, 60.0), ProbePreprocess(), events=events)
+        self.pool = Pool(make, PoolOptions(workers, restarts, 60.0), events=events)
 
     def __enter__(self) -> House:
         self.pool.__enter__()
