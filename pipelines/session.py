@@ -84,7 +84,7 @@ class SessionOptions:
 
 
 WHY_NOT = {
-    "new": "the session was not entered yet; use it in a `with` block",
+    "new": "the session was not entered yet; enter it first",
     "open": "the session was stopped",
     "left": "the session was left; make a new one",
 }

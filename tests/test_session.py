@@ -187,11 +187,18 @@ def test_a_stream_that_cannot_begin_ends_alone(at: str) -> None:
         raise UsageError(f"no {at}")
 
     ends: list[StreamEnd] = []
-    with session(ended=ends.append) as (made, seen):
+    has_ended = threading.Event()
+
+    def ended(end: StreamEnd) -> None:
+        ends.append(end)
+        has_ended.set()
+
+    with session(ended=ended) as (made, seen):
         made.add(spec("good"), source=source(Paced()))
         seen.until("good", 3)
         made.add(spec("bad"), wrong if at == "outputs" else None, source=wrong if at == "source" else source(Paced()))
-        seen.until("good", len(seen.results["good"]) + 10)
+        assert has_ended.wait(PATIENCE_S)
+        seen.until("good", len(seen.results["good"]) + 3)
         assert [(end.name, str(end.error), end.captured) for end in ends] == [("bad", f"no {at}", 0)]
         assert made.report().streams["bad"].errors == (f"no {at}",)
         made.remove("bad")
@@ -230,6 +237,7 @@ def test_the_end_of_a_pause_of_files_leaves_a_paused_stream_paused() -> None:
         made.add(spec("held"), source=source(Paced()))
         made.add(spec("free"), source=source(Paced()))
         seen.until("held", 3)
+        seen.until("free", 1)
         made.pause("held")
         made.pause_files(True)
         made.pause_files(False)
