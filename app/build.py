@@ -16,7 +16,8 @@ from pipelines.choices import Batching
 from pipelines.cores import cores
 from pipelines.frame import Frame, Picture, Prediction
 from pipelines.lane import Outputs, Render
-from pipelines.predict.models.builder import REQUESTS, Load, Model, ModelOptions, build_predictor
+from pipelines.predict.models.builder import Model, build_predictor
+from pipelines.predict.models.model_options import REQUESTS, Load, ModelOptions
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.render import text
 from pipelines.render.overlay import Overlay

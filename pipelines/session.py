@@ -153,7 +153,8 @@ class Session(Generic[M]):
 
     def _named(self, model: str) -> MakeModel[Any]:
         """Makes a model of this name with the default options of the library."""
-        from pipelines.predict.models.builder import Load, ModelOptions, build_predictor
+        from pipelines.predict.models.builder import build_predictor
+        from pipelines.predict.models.model_options import Load, ModelOptions
 
         options = ModelOptions(budget_s=self.options.budget_s, load=Load(cameras=self.options.max_streams))
         return lambda events: build_predictor(model, options, events)

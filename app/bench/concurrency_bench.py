@@ -26,7 +26,8 @@ from app.run.run import SWITCH_S
 from app.streams import plan
 from app.terminal.stdio import Results
 from pipelines.frame import Picture
-from pipelines.predict.models.builder import Load, Model, largest_batch
+from pipelines.predict.models.builder import Model, largest_batch
+from pipelines.predict.models.model_options import Load
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.profile import Profile, Timing

@@ -28,7 +28,8 @@ from app.terminal.stdio import Results
 from pipelines.cores import cores
 from pipelines.errors import UsageError
 from pipelines.frame import STAGES, Capture
-from pipelines.predict.models.builder import Load, largest_batch
+from pipelines.predict.models.builder import largest_batch
+from pipelines.predict.models.model_options import Load
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.sources.build import make_source
 

@@ -19,12 +19,14 @@ from app.calibrate.quantise import quantise
 from app.calibrate.sampling import LEAST, Reading
 from app.config import Settings
 from app.streams import StreamPlan
-from pipelines.cores import cores, cpu_name
+from pipelines.cores import cpu_name
 from pipelines.errors import Stopped, UsageError
 from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models.comparison import Trial, convert
 from pipelines.predict.models.record import figures, gate
 from pipelines.predict.models.store import Calibrated, ModelStore
 from pipelines.predict.preprocess import RgbPreprocess
+from pipelines.tasks.classification import ClassificationTask
 
 log = logging.getLogger("watchline.calibrate")
 
@@ -64,7 +66,9 @@ class Calibration:
         if importlib.util.find_spec("nncf") is None:
             raise UsageError("--precision int8 needs NNCF to calibrate a model; run: pip install 'watchline[int8]'")
         name = catalog.find(self._settings.model)
-        stored = self.store.get(name.identity, lambda folder: autoselect.convert(name, folder, cores(), build.sample_pictures))
+        task = ClassificationTask()
+        trial = Trial(task, pictures=build.sample_pictures)
+        stored = self.store.get(name.identity, lambda folder: convert(name, folder, trial))
         self._check()
         facts = stored.facts()
         reading = Reading(self._settings, RgbPreprocess(facts.input, self._settings.fit), self._stop)
@@ -79,7 +83,7 @@ class Calibration:
         def make(folder: Path) -> dict[str, Any]:
             model = folder / "model.xml"
             quantise(stored.model, split.calibrating, facts.batch, model, self._keep_on)
-            record = compared(stored.model, model, facts.batch, split.comparing, self._keep_on)
+            record = compared(stored.model, model, facts.batch, split.comparing, task, self._keep_on)
             record |= {"calibrated_on": len(split.calibrating), "sources": split.sources, "fit": self._settings.fit}
             if not record["passed"]:
                 earlier = stored.calibrated(cpu_name())

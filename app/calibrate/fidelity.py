@@ -15,7 +15,8 @@ from pipelines.cores import cores
 from pipelines.errors import Stopped
 from pipelines.predict.engines.openvino import OpenVinoEngine, OpenVinoSlot
 from pipelines.predict.models.record import percent
-from pipelines.tasks.classification import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P, agreement
+from pipelines.tasks.classification import AGREEMENT, MEAN_COSINE, SURE_AGREEMENT, SURE_P
+from pipelines.tasks.task import Rows, Task
 
 SIZES = (1, 8, 16)
 """Sizes of the measured batches."""
@@ -23,13 +24,11 @@ MEASURE_S = 0.6
 """Time that is spent on measuring one size, both models in turn."""
 
 
-Logits = npt.NDArray[np.float32]
-
-
 def compared(
-    exact: Path, int8: Path, batch: int | None, frames: npt.NDArray[np.uint8], keep_on: Callable[[], bool]
+    exact: Path, int8: Path, batch: int | None, frames: npt.NDArray[np.uint8], task: Task, keep_on: Callable[[], bool]
 ) -> dict[str, Any]:
-    """The record's figures. frames: (n, 3, H, W) uint8, none of which calibrated; batch: the only size that the model takes.
+    """The record's figures. frames: (n, 3, H, W) uint8, none of which calibrated; batch: the only size that the model takes;
+    task: judges how far both forms agree.
 
     :raises Stopped: if `keep_on` said so.
     """
@@ -38,30 +37,30 @@ def compared(
     engines = {name: OpenVinoEngine(path, name, cores(), None, batch) for name, path in models.items()}
     slots = {name: engine.open(max(sizes), 1)[0] for name, engine in engines.items()}
     try:
-        logits = {name: _logits(engine, slots[name], frames, max(sizes), keep_on) for name, engine in engines.items()}
+        rows = {name: _rows(engine, slots[name], frames, max(sizes), keep_on) for name, engine in engines.items()}
         times = {size: _times(engines, slots, size, keep_on) for size in sizes}
     finally:
         for engine in engines.values():
             engine.close()
     return {
-        **agreement(logits["fp32"], logits["int8"]).as_dict(),
+        **task.agreement(rows["fp32"], rows["int8"]).as_dict(),
         "ms_a_frame": {name: {str(size): round(times[size][name], 3) for size in sizes} for name in engines},
         "size_mb": {name: round(_size_mb(path), 2) for name, path in models.items()},
         "machine": {**machine(), "nncf": version("nncf")},
     }
 
 
-def _logits(
+def _rows(
     engine: OpenVinoEngine, slot: OpenVinoSlot, frames: npt.NDArray[np.uint8], size: int, keep_on: Callable[[], bool]
-) -> Logits:
+) -> Rows:
     found = []
     for start in range(0, len(frames), size):
         _check(keep_on)
         part = frames[start : start + size]
         slot.input[: len(part)] = part
         engine.start(slot, len(part))
-        found.append(engine.wait(slot, len(part))[0].copy())
-    return np.concatenate(found)
+        found.append([output.copy() for output in engine.wait(slot, len(part))])
+    return tuple(np.concatenate(output) for output in zip(*found, strict=True))
 
 
 def _times(

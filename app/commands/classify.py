@@ -98,7 +98,7 @@ def _service(url: str, token_env: str | None, settings: Settings) -> Iterator[Su
 @contextmanager
 def _here(settings: Settings) -> Iterator[Submit]:
     from app import build
-    from pipelines.predict.models.builder import Load
+    from pipelines.predict.models.model_options import Load
     from pipelines.predict.predictor import PredictorEvents
     from pipelines.sources.files.encoded import EncodedPictures
 

@@ -16,6 +16,8 @@ Rows = tuple[Array, ...]
 """One array for each output of the model: of one row, or of n rows with n as the first dimension."""
 AsDict = Callable[[Any], dict[str, Any]]
 """`Task.as_dict`: the JSON form of an answer."""
+MakeTask = Callable[[Sequence[str] | None, int], "Task"]
+"""Makes the task of a model from the names of its classes (None: it has none) and the most labels of an answer."""
 
 
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)

@@ -12,7 +12,7 @@ from app.build import load_of
 from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.choices import Kind
-from pipelines.predict.models.builder import Load
+from pipelines.predict.models.model_options import Load
 from pipelines.sources.stream_spec import StreamOptions, StreamSpec
 
 

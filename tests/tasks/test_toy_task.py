@@ -1,4 +1,4 @@
-"""A task is one file: the mean colour of a region, from a toy engine through the predictor to JSON and the overlay.
+"""A task is one file: the mean colour of a region, from a model's file through the predictor to JSON and the overlay.
 
 Nothing outside this file knows of it. An answer without a drawer of its own is drawn as its text.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
 from pipelines.errors import EngineError, UsageError
 from pipelines.frame import WHOLE, Answer, Frame, Picture, Prediction, Region, StreamInfo, Trace
-from pipelines.predict.engines.engine import HostEngine, Slot
-from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
-from pipelines.predict.preprocess import InputSpec, RgbPreprocess
+from pipelines.predict.models.builder import build_predictor
+from pipelines.predict.models.model_options import ModelOptions
+from pipelines.predict.preprocess import InputSpec
 from pipelines.render.overlay import Overlay
 from pipelines.tasks.task import Geometry, OutputSpec, Rows, answers_as_dict
+from tests.predict.fakes import picture as grey_picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +73,24 @@ class MeanColourTask:
         return {"rgb": list(answer.rgb)}
 
 
-class _MeanEngine(HostEngine):
-    """The mean of each channel."""
+class Means(torch.nn.Module):
+    """The mean of each channel, 0-255, of an input that is normalised as for ImageNet."""
 
-    name, precision = "mean", "exact"
-    outputs: tuple[OutputSpec, ...] = MeanColourTask.outputs
-
-    def open(self, max_batch: int, slots: int) -> list[Slot]:
-        return [Slot(np.zeros((max_batch, 3, 16, 16), np.uint8)) for _ in range(slots)]
-
-    def start(self, slot: Slot, n: int) -> None:
-        pass
-
-    def wait(self, slot: Slot, n: int) -> Rows:
-        return (slot.input[:n].mean(axis=(2, 3)).astype(np.float32),)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, std = torch.tensor(InputSpec().mean), torch.tensor(InputSpec().std)
+        return (x.mean((2, 3)) * std + mean) * 255
 
 
-def test_a_new_kind_of_answer_comes_out_as_json_and_on_the_picture() -> None:
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "means.pt2"
+    example = torch.zeros(2, 3, 16, 16)
+    torch.export.save(torch.export.export(Means().eval(), (example,), dynamic_shapes=({0: torch.export.Dim("b")},)), path)
+    return path
+
+
+@pytest.mark.timeout(60)
+def test_a_new_kind_of_answer_comes_out_as_json_and_on_the_picture(model: Path, tmp_path: Path) -> None:
     y = np.full((180, 320), 200, np.uint8)
     y[:, 160:] = 50
     grey = np.full((90, 160), 128, np.uint8)
@@ -93,15 +98,24 @@ def test_a_new_kind_of_answer_comes_out_as_json_and_on_the_picture() -> None:
     now = time.monotonic()
     regions = (Region(fit="squash"), Region("right", (0.5, 0.0, 1.0, 1.0)))
     frame = Frame("a", 0, 0, picture, None, StreamInfo(), Trace(now, now), regions=regions)
-    task = MeanColourTask()
-    preprocess = RgbPreprocess(InputSpec(16, 16, 16), "crop")
-    with AsyncBatchPredictor(_MeanEngine(), preprocess, task, PredictorOptions()) as predictor:
+    options = ModelOptions(precision="fp32", cache=tmp_path / "cache", task=lambda names, topk: MeanColourTask())
+    made = build_predictor(str(model), options)
+    with made.predictor as predictor:
         predictor.open("a", live=True)
         prediction = predictor.submit(frame).result(10)
-    form = answers_as_dict(prediction, task.as_dict)
+    form = answers_as_dict(prediction, made.task.as_dict)
     assert form["regions"]["right"]["rgb"] == [50, 50, 50]
     assert np.abs(np.array(form["rgb"]) - 125).max() <= 2
     assert str(prediction.answers["right"]) == "#323232"
     assert prediction.answers[WHOLE] is prediction.answer
     drawn, blank = (Overlay().render(frame, p) for p in (prediction, Prediction({}, 1, 1)))
     assert not np.array_equal(drawn.y, blank.y), "without a drawer of its own it is drawn as its text"
+
+
+@pytest.mark.timeout(60)
+def test_the_gate_of_faster_precisions_is_that_of_the_task(model: Path, tmp_path: Path) -> None:
+    pictures = [grey_picture(luma) for luma in range(0, 160, 10)]
+    task = MeanColourTask()
+    options = ModelOptions(cache=tmp_path / "cache", task=lambda names, topk: task, pictures=lambda: pictures)
+    why = build_predictor(str(model), options).why
+    assert "differs by" in why or "no bf16" in why

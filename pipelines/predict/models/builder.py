@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from pipelines.choices import Batching, Fit
 from pipelines.cores import cores, cpu_name, share
 from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
-from pipelines.predict.models.kinds import kind_of
+from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.kinds import EngineKind, kind_of
 from pipelines.predict.models.labels import read_labels
+from pipelines.predict.models.model_options import Load, ModelOptions, default_cache
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
@@ -28,7 +28,6 @@ from pipelines.predict.scheduling.profile import Timing
 from pipelines.predict.workers.pool import Pool
 from pipelines.predict.workers.supervisor import PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
-from pipelines.tasks.classification import ClassificationTask
 from pipelines.tasks.task import Task
 
 MOST_PARALLEL = 8
@@ -38,72 +37,6 @@ SHARED_BATCH = 8
 images/s of two threads: 178, 191, 185, 161, 141 in batches of 1, 2, 4, 8, 16), and each size in each place takes memory."""
 SINGLE_SHARE = 0.5
 """Share of the latency budget that a single frame may take on the threads of one of several batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The work that a predictor is sized for. cameras: up to so many live streams. files: files are possible. stills: all work
-    is pictures. requests: callers wait for each picture."""
-
-    cameras: int = 0
-    files: bool = True
-    stills: bool = False
-    requests: bool = False
-
-    @property
-    def bulk(self) -> bool:
-        """No frame has a deadline."""
-        return self.cameras == 0 and not self.requests
-
-    def largest(self, max_batch: int) -> int:
-        """The largest batch that can occur: a camera has one frame at a time before the engine."""
-        return max_batch if self.files or self.requests else max(1, min(max_batch, self.cameras))
-
-
-REQUESTS = Load(files=False, requests=True)
-
-
-def default_cache() -> Path:
-    """The folder of converted models if no other is given."""
-    return Path.home() / ".cache" / "watchline"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """How a model runs. Times in seconds."""
-
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    engine: str = "auto"
-    """auto, or a name of `kinds.KINDS`."""
-    precision: str = "auto"
-    """auto, or a precision of the engine."""
-    fit: Fit = "crop"
-    """How a frame meets the model's input."""
-    labels: Path | None = None
-    """A file that names the classes; None: the model's own names."""
-    topk: int = 5
-    """Labels in an answer."""
-    threads: int | None = None
-    """Of the model on the CPU, in each process; None: all cores."""
-    stagers: int | None = None
-    """Threads that stage the rows of a batch; None: a quarter of the cores, at least 1."""
-    workers: int | None = None
-    """Processes that run the model; None: this one does."""
-    budget_s: float = 0.050
-    """Latency budget of a live frame."""
-    max_batch: int = 32
-    max_wait_s: float | None = None
-    """Longest wait for a full batch; None: the deadlines decide."""
-    batching: Batching = "dynamic"
-    """Of requests."""
-    load: Load = field(default_factory=lambda: Load(cameras=16))
-    cache: Path | None = None
-    """Folder of converted models; None: `default_cache`."""
-    pictures: autoselect.Pictures | None = None
-    """Pictures on which `auto` compares engines and precisions at a model's first use; None: it takes fp32."""
-    probe_s: tuple[float, float] = (0.0, 0.0)
-    """Time of a batch of the probe, and of each frame in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +90,7 @@ def build_predictor(name: str, options: ModelOptions | None = None, events: Pred
     """
     options = options or ModelOptions()
     chosen = _choose(name, options)
-    task = ClassificationTask(chosen.names, options.topk)
+    task = options.task(chosen.names, options.topk)
     if options.workers is not None:
         return _pool(chosen, task, options, options.workers, events)
     threads = options.threads or cores()
@@ -205,14 +138,28 @@ def _probe(options: ModelOptions, labels: tuple[str, ...] | None) -> _Chosen:
 
 
 def _network(name: catalog.ModelName, options: ModelOptions, labels: tuple[str, ...] | None) -> _Chosen:
-    """The stored form if the kind that runs it reads files; else the network itself."""
+    """The files of the store where the kind that runs the model reads files, or where several kinds are compared; else the
+    network itself."""
     devices = autoselect.devices("cpu" if options.precision == "int8" else options.device, options.workers or 1)
-    if devices[0] != "cpu" or options.engine == "torch":
-        return _loaded(name, options, devices, labels)
+    kinds = autoselect.kinds(options.engine, devices[0], name.kind)
+    if len(kinds) == 1 and not kinds[0].reads_files:
+        return _loaded(name, kinds[0], options, devices, labels)
+    return _converted(name, options, devices, labels)
+
+
+def _converted(
+    name: catalog.ModelName, options: ModelOptions, devices: tuple[str, ...], labels: tuple[str, ...] | None
+) -> _Chosen:
+    """The model's files in the store. They are written at its first use on this kind of device."""
+    device = devices[0]
+    trial = Trial(options.task(None, options.topk), device, pictures=options.pictures)
     store = ModelStore(options.cache or default_cache())
-    stored = store.get(name.identity, lambda folder: autoselect.convert(name, folder, cores(), options.pictures))
+    identity = name.identity if device == "cpu" else f"{name.identity} cuda"
+    stored = store.get(identity, lambda folder: convert(name, folder, trial))
     facts = stored.facts()
-    engine, precision, why = autoselect.engine(facts, options.engine, options.precision, stills=options.load.stills)
+    engine, precision, why = autoselect.engine(
+        facts.choice, options.engine, options.precision, device, stills=options.load.stills
+    )
     folder = stored.folder
     if precision == "int8":
         calibrated = autoselect.calibrated(stored, name.text)
@@ -232,13 +179,14 @@ def _network(name: catalog.ModelName, options: ModelOptions, labels: tuple[str, 
 
 
 def _loaded(
-    name: catalog.ModelName, options: ModelOptions, devices: tuple[str, ...], labels: tuple[str, ...] | None
+    name: catalog.ModelName,
+    kind: EngineKind,
+    options: ModelOptions,
+    devices: tuple[str, ...],
+    labels: tuple[str, ...] | None,
 ) -> _Chosen:
     """A network that its engine runs as it is loaded."""
-    kind = kind_of("torch" if options.engine == "auto" else options.engine)
-    if not kind.runs_on(devices[0]):
-        where = f"runs on the CPU only, not on {devices[0]}"
-        raise UsageError(f"`engine` {kind.name} {where}; use `engine` torch or `device` cpu")
+    autoselect.check_precision(kind, options.precision)
     precision = "fp32" if options.precision == "auto" else options.precision
     loaded, apart = name.load(), options.workers is not None
     prepared = Prepared(partial(catalog.load, name.text), batch=loaded.batch, loaded=None if apart else loaded)

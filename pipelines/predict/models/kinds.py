@@ -48,12 +48,17 @@ class EngineKind:
         made: Engine = self._file.engine(prepared, place)
         return made
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether its engines read files that `prepare` writes; else they run the network as it is loaded."""
+        return hasattr(self._file, "prepare")
+
     def prepare(self, model: LoadedModel, folder: Path) -> None:
         """Write the files that its engines read into `folder`.
 
         :raises UsageError: if it cannot run this network.
         """
-        if hasattr(self._file, "prepare"):
+        if self.reads_files:
             self._file.prepare(model, folder)
 
     def missing(self, precision: str) -> str | None:

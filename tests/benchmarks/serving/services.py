@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app import build
-from pipelines.cores import cores
-from pipelines.predict.models import autoselect, catalog
+from pipelines.predict.models import catalog
+from pipelines.predict.models.comparison import Trial, convert
 from pipelines.predict.models.names import DEFAULT
 from pipelines.predict.models.store import ModelStore
+from pipelines.tasks.classification import ClassificationTask
 from tests.benchmarks import environment
 from tests.benchmarks.serving.messages import in_json, raw
 
@@ -69,9 +70,8 @@ def mosec(precision: str) -> Service:
 def model() -> Path:
     """Watchline's own converted default model: all services run the same one."""
     name = catalog.find(DEFAULT)
-    stored = ModelStore(build.cache_folder()).get(
-        name.identity, lambda folder: autoselect.convert(name, folder, cores(), build.sample_pictures)
-    )
+    trial = Trial(ClassificationTask(), pictures=build.sample_pictures)
+    stored = ModelStore(build.cache_folder()).get(name.identity, lambda folder: convert(name, folder, trial))
     return stored.model
 
 

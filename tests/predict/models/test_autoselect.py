@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from pipelines.errors import UsageError
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.models.autoselect import convert, engine
+from pipelines.predict.models.autoselect import engine, kinds
 from pipelines.predict.models.builder import places
 from pipelines.predict.models.catalog import ModelName
-from pipelines.predict.models.store import Choice, ModelFacts
+from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.store import Choice
 from pipelines.predict.preprocess import InputSpec
-from pipelines.tasks.classification import ClassAgreement, agreement
+from pipelines.tasks.classification import ClassAgreement, ClassificationTask, agreement
 
 CHOICE = Choice("openvino", "5 ms", "bf16", "2 ms")
 
 
-@pytest.fixture
-def facts() -> ModelFacts:
-    return ModelFacts(InputSpec(), None, None, CHOICE)
+def test_pictures_are_worked_on_exactly_and_videos_as_fast_as_the_gate_allows() -> None:
+    assert engine(CHOICE, "auto", "auto", "cpu", stills=True)[:2] == ("openvino", "fp32")
+    assert engine(CHOICE, "auto", "auto", "cpu", stills=False)[:2] == ("openvino", "bf16")
+    assert "2 ms" in engine(CHOICE, "auto", "auto", "cpu", stills=False)[2]
 
 
-def test_pictures_are_worked_on_exactly_and_videos_as_fast_as_the_gate_allows(facts: ModelFacts) -> None:
-    assert engine(facts, "auto", "auto", stills=True)[:2] == ("openvino", "fp32")
-    assert engine(facts, "auto", "auto", stills=False)[:2] == ("openvino", "bf16")
-    assert "2 ms" in engine(facts, "auto", "auto", stills=False)[2]
+def test_what_was_asked_for_is_taken() -> None:
+    assert engine(CHOICE, "openvino", "fp32", "cpu", stills=False)[:2] == ("openvino", "fp32")
+    assert engine(CHOICE, "torch", "auto", "cpu", stills=False)[:2] == ("torch", "fp32")
 
 
-def test_what_was_asked_for_is_taken(facts: ModelFacts) -> None:
-    assert engine(facts, "openvino", "fp32", stills=False)[:2] == ("openvino", "fp32")
-    assert engine(facts, "torch", "auto", stills=False)[:2] == ("torch", "fp32")
+def test_auto_takes_an_engine_that_has_the_precision() -> None:
+    faster = replace(CHOICE, engine="torch")
+    assert engine(faster, "auto", "int8", "cpu", stills=False)[:2] == ("openvino", "int8")
+    with pytest.raises(UsageError, match="`precision` int8: the engine torch has fp32, bf16; use one of them or auto"):
+        engine(faster, "torch", "int8", "cpu", stills=False)
+
+
+def test_kinds_by_device_and_file() -> None:
+    assert [kind.name for kind in kinds("auto", "cpu", "pt2")] == ["openvino", "torch"]
+    assert [kind.name for kind in kinds("auto", "cpu", "onnx")] == ["openvino"]
+    assert [kind.name for kind in kinds("auto", "cuda:0", "pt2")] == ["torch"]
+    with pytest.raises(UsageError, match="`engine` openvino does not run on cuda:1; use `engine` torch, or another `device`"):
+        kinds("openvino", "cuda:1", "pt2")
 
 
 def test_agreement_looks_at_sure_frames_only() -> None:
@@ -84,8 +97,8 @@ class Tiny(torch.nn.Module):
 
 def test_without_pictures_nothing_is_compared_and_fp32_is_taken(tmp_path: Path) -> None:
     network = LoadedModel(Tiny().eval(), InputSpec(16, 16, 16), None)
-    facts = convert(ModelName("tiny", "pt2", "tiny", load=lambda: network), tmp_path, 1)
-    name, precision, why = engine(facts, "auto", "auto", stills=False)
+    facts = convert(ModelName("tiny", "pt2", "tiny", load=lambda: network), tmp_path, Trial(ClassificationTask()))
+    name, precision, why = engine(facts.choice, "auto", "auto", "cpu", stills=False)
     assert (name, precision) == ("openvino", "fp32")
     assert "no pictures were given" in why
     assert (tmp_path / "model.xml").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from pipelines.errors import UsageError
 from pipelines.predict.engines.engine import HostEngine, Slot
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.models.builder import Load, ModelOptions, build_predictor
+from pipelines.predict.models.builder import build_predictor
 from pipelines.predict.models.kinds import KINDS, EngineKind
+from pipelines.predict.models.model_options import Load, ModelOptions
 from pipelines.predict.prepared import Place, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 from tests.fakes import labels_of
@@ -81,6 +83,19 @@ def test_a_new_kind_of_engine_runs_a_model(model: Path, tmp_path: Path, wanted: 
         future = predictor.submit(frame("a", 0, 100, time.monotonic()))
         predictor.close("a")
         assert labels_of(future.result(10))[0].name == "class 2"
+
+
+def test_on_a_gpu_it_is_measured_beside_the_others(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a machine with a GPU only the device's name is pretended: no other kind that runs there is in the table."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setitem(KINDS, "toy", EngineKind("toy", ("cuda",), ("fp32",), __name__))
+    monkeypatch.delitem(KINDS, "torch")
+    pictures = [picture(luma) for luma in range(0, 160, 10)]
+    options = ModelOptions(device="cuda", cache=tmp_path / "cache", pictures=lambda: pictures)
+    assert build_predictor(str(model), options).why.startswith("toy fp32 on cuda:0 (")
+    with pytest.raises(UsageError, match="`engine` openvino does not run on cuda:0; use `engine` toy"):
+        build_predictor(str(model), replace(options, engine="openvino"))
 
 
 def test_a_precision_that_it_does_not_have(model: Path, tmp_path: Path) -> None:
