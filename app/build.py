@@ -26,7 +26,7 @@ from pipelines.sinks.jsonl import JsonLines, Text
 from pipelines.sinks.sink import Screen, Sink
 from pipelines.sinks.video import VideoFile, VideoOptions
 from pipelines.sources.files.file import FileSource
-from pipelines.sources.stream_spec import StreamOptions
+from pipelines.sources.stream_options import StreamOptions
 from pipelines.tasks.task import Task
 from pipelines.watch import NullWatch
 from samples import FOLDER

@@ -11,12 +11,15 @@ from app.options import declared, option
 from pipelines.choices import Fit, RtspClientKind, RtspTransport
 from pipelines.credentials import Credentials
 from pipelines.predict.models.kinds import KINDS, precisions
+from pipelines.sources.stream_options import StreamOptions
 
 log = logging.getLogger("watchline.config")
 
 MAX_BATCH = 128
 MAX_WORKERS = 64
 
+STREAM = StreamOptions()
+"""The defaults of the library."""
 BENCHES = ("bench files", "bench streams", "bench concurrency")
 MODELS = ("run", "demo", *BENCHES, "serve", "classify")
 """Commands that load a model."""
@@ -112,16 +115,16 @@ class Settings:
         32, "largest batch", ("run", "bench streams", "bench concurrency"), PACE, metavar="N", above=0, most=MAX_BATCH
     )
     max_wait_ms: float | None = option(None, "wait at most so long for a full batch", ("run",), PACE, metavar="MS", least=0)
-    realtime: bool = option(False, "play files as cameras, by their times", ("run",), PACE)
-    loop: bool = option(False, "play files again and again", ("run",), PACE)
+    realtime: bool = option(STREAM.realtime, "play files as cameras, by their times", ("run",), PACE)
+    loop: bool = option(STREAM.loop, "play files again and again", ("run",), PACE)
     max_frames: int | None = option(
-        None, "end each stream after N captured frames", ("run",), PACE, metavar="N", above=0, per_stream=True
+        STREAM.max_frames, "end each stream after N captured frames", ("run",), PACE, metavar="N", above=0, per_stream=True
     )
-    stride: int = option(1, "work on every N-th frame", ("run",), PACE, metavar="N", above=0, per_stream=True)
+    stride: int = option(STREAM.stride, "work on every N-th frame", ("run",), PACE, metavar="N", above=0, per_stream=True)
     max_fps: float | None = option(
-        None, "work on at most F frames a second", ("run",), PACE, metavar="F", above=0, per_stream=True
+        STREAM.max_fps, "work on at most F frames a second", ("run",), PACE, metavar="F", above=0, per_stream=True
     )
-    deinterlace: bool = option(False, "take the combs out of interlaced pictures", ("run",), PACE, per_stream=True)
+    deinterlace: bool = option(STREAM.deinterlace, "take the combs out of interlaced pictures", ("run",), PACE, per_stream=True)
 
     show: bool | None = option(None, "a window; q ends, space pauses a file", ("run",), OUT, toggle=True)
     output: str | None = option(
@@ -141,22 +144,28 @@ class Settings:
     )
 
     rtsp_client: RtspClientKind = option(
-        "auto",
+        STREAM.rtsp_client,
         "reader for rtsp://",
         CAMERAS,
         LIVE,
         shown="auto: native where it can",
         per_stream=True,
     )
-    rtsp_transport: RtspTransport = option("tcp", "", CAMERAS, LIVE, per_stream=True)
+    rtsp_transport: RtspTransport = option(STREAM.rtsp_transport, "", CAMERAS, LIVE, per_stream=True)
     tls_verify: bool = option(
-        True, "check the certificates of rtsps://", CAMERAS, LIVE, shown="on", toggle=True, per_stream=True
+        STREAM.tls_verify, "check the certificates of rtsps://", CAMERAS, LIVE, shown="on", toggle=True, per_stream=True
     )
-    open_timeout: float = option(10.0, "seconds to open a source", ("run",), LIVE, metavar="S", above=0, per_stream=True)
-    read_timeout: float = option(5.0, "seconds without a picture", ("run",), LIVE, metavar="S", above=0, per_stream=True)
-    reconnect: bool = option(True, "open a lost camera again", ("run",), LIVE, shown="on", toggle=True, per_stream=True)
+    open_timeout: float = option(
+        STREAM.open_timeout_s, "seconds to open a source", ("run",), LIVE, metavar="S", above=0, per_stream=True
+    )
+    read_timeout: float = option(
+        STREAM.read_timeout_s, "seconds without a picture", ("run",), LIVE, metavar="S", above=0, per_stream=True
+    )
+    reconnect: bool = option(
+        STREAM.reconnect, "open a lost camera again", ("run",), LIVE, shown="on", toggle=True, per_stream=True
+    )
     camera_clock_trusted: bool = option(
-        False,
+        STREAM.camera_clock_trusted,
         "the cameras' clocks are set by one source of time with this machine's: show ages by them",
         ("run",),
         LIVE,

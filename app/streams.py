@@ -6,7 +6,7 @@ import glob
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from pipelines.sources.address import PICTURE_SUFFIXES
 from pipelines.sources.files.file import check_file
 from pipelines.sources.files.images import animated, read_picture
 from pipelines.sources.identify import check_mistyped, names_path
-from pipelines.sources.stream_spec import StreamOptions, StreamSpec
+from pipelines.sources.stream_options import StreamOptions
+from pipelines.sources.stream_spec import StreamSpec
 from pipelines.sources.webcam import check_device
 
 # fmt: off
@@ -30,6 +31,8 @@ VIDEOS = frozenset((
 ))
 # fmt: on
 LISTS = (".txt", ".streams")
+OF_THE_RUN = ("budget_ms", "fit", "topk")
+"""Options that the session and the model have for the run: a stream has a value only if it has its own."""
 GIVE = "; give some whose names end as theirs do (.mp4, .mkv, .jpg, ...), or name a file itself"
 
 
@@ -67,27 +70,10 @@ def plan(settings: Settings) -> list[StreamPlan]:
 
 
 def stream_options(settings: Settings, overrides: Mapping[str, Any]) -> StreamOptions:
-    """The values for one stream. overrides: its own values, by name. Budget, fit and number of labels stay None unless it has
-    its own: the session and the model have those of the run."""
+    """The values for one stream: a field has the setting of its name, without the unit. overrides: its own values, by name."""
     own = replace(settings, **overrides)
-    return StreamOptions(
-        stride=own.stride,
-        max_fps=own.max_fps,
-        max_frames=own.max_frames,
-        budget_ms=overrides.get("budget_ms"),
-        fit=overrides.get("fit"),
-        topk=overrides.get("topk"),
-        realtime=own.realtime,
-        loop=own.loop,
-        deinterlace=own.deinterlace,
-        open_timeout_s=own.open_timeout,
-        read_timeout_s=own.read_timeout,
-        reconnect=own.reconnect,
-        rtsp_client=own.rtsp_client,
-        rtsp_transport=own.rtsp_transport,
-        tls_verify=own.tls_verify,
-        camera_clock_trusted=own.camera_clock_trusted,
-    )
+    values = {f.name: getattr(own, f.name.removesuffix("_s")) for f in fields(StreamOptions)}
+    return StreamOptions(**values | {name: overrides.get(name) for name in OF_THE_RUN})
 
 
 def _entry(name: str, entry: StreamEntry, settings: Settings) -> StreamPlan:

@@ -25,7 +25,8 @@ from pipelines.predict.preprocess import ProbePreprocess
 from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.session import Session, SessionOptions, StreamEnd
 from pipelines.sources.source import Source
-from pipelines.sources.stream_spec import StreamOptions, StreamSpec
+from pipelines.sources.stream_options import StreamOptions
+from pipelines.sources.stream_spec import StreamSpec
 from pipelines.sources.synthetic import Synthetic, SyntheticSource
 from pipelines.tasks.classification import ClassificationTask
 from pipelines.watch import Watch

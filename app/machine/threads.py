@@ -34,7 +34,7 @@ def settle() -> None:
 def pools() -> list[ThreadCount]:
     """The threads of a run. Watchline's own threads (of a lane, of the scheduler) mostly wait and are not listed."""
     from app import build
-    from pipelines.sources.stream_spec import StreamOptions
+    from pipelines.sources.stream_options import StreamOptions
 
     n = cores()
     return [

@@ -13,7 +13,8 @@ from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.choices import Kind
 from pipelines.predict.models.model_options import Load
-from pipelines.sources.stream_spec import StreamOptions, StreamSpec
+from pipelines.sources.stream_options import StreamOptions
+from pipelines.sources.stream_spec import StreamSpec
 
 
 def _load(kinds: Sequence[Kind], **settings: Any) -> Load:

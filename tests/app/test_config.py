@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.config import MAX_BATCH, Settings, StreamEntry
+from app.config import MAX_BATCH, Settings, StreamEntry, per_stream
 from app.flags import parser
 from app.options import declared
 from app.settings import settings
 from app.streams import stream_options
 from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
+from pipelines.sources.stream_options import StreamOptions
 from tests.clips import numbered
 from tests.command import PROBE, watchline
 
@@ -185,6 +186,12 @@ def test_an_empty_source_is_not_the_current_folder(place: Path, args: list[str])
 def test_an_empty_folder_of_the_demo(place: Path) -> None:
     done = watchline("demo", "--folder", "")
     assert (done.code, "--folder is empty" in done.err, list(place.iterdir())) == (2, True, [])
+
+
+def test_every_option_of_a_stream_is_a_field_of_its_options_and_no_other() -> None:
+    """`realtime` and `loop` are options of a run only: files that are played as cameras share its clock."""
+    known = {f.name.removesuffix("_s") for f in dataclasses.fields(StreamOptions)}
+    assert known == {*per_stream(), "realtime", "loop"}
 
 
 def test_values_of_one_stream_are_for_it_alone(place: Path) -> None:
