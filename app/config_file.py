@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,7 +72,9 @@ def _loaded(path: Path) -> Any:
     except RecursionError:
         raise _nested(path) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
+        # An open quote is noticed only at the end of the file: its beginning is the place to look at.
+        quoted = "quoted" in (getattr(error, "context", None) or "")
+        where = getattr(error, "context_mark" if quoted else "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError(f"the config {str(path)!r} is not valid YAML{line}; see docs/cli.md for an example") from None
 
@@ -130,10 +133,14 @@ def _streams(value: Any, place: str) -> Iterator[tuple[str, StreamEntry]]:
     if not isinstance(value, dict) or not value:
         raise UsageError(f"'streams' in {place} must be a map of names, e.g. {EXAMPLE}")
     for name, entry in value.items():
+        if not str(name).strip():
+            raise UsageError(f"'streams' in {place} has a stream without a name; give it one, e.g. {EXAMPLE}")
         yield str(name), _stream(entry, f"stream {str(name)!r} in {place}")
 
 
 def _stream(entry: Any, place: str) -> StreamEntry:
+    if isinstance(entry, dict) and "source" not in entry and difflib.get_close_matches("source", map(str, entry), 1):
+        raise unknown(difflib.get_close_matches("source", map(str, entry), 1)[0], ["source"], place)
     if not isinstance(entry, dict) or "source" not in entry:
         raise UsageError(f"{place} must have an entry 'source', and may have 'user' and 'password', e.g. {EXAMPLE}")
     texts = {key: entry[key] for key in ("source", "user", "password") if key in entry}
@@ -173,9 +180,8 @@ def _credentials(texts: Mapping[str, Any], source: str, place: str) -> Credentia
         if "password" in texts:
             raise UsageError(f"{place} has a password and no user; give 'user', too")
         return None
-    if not re.match(r"(?i)(rtsps?|https?|rtmp)://[^@]+$", source):
-        raise UsageError(
-            f"{place} has a user beside a source that takes none; the source must be an rtmp://, rtsp:// or http:// address "
-            "without one"
-        )
+    if not re.match(r"(?i)(rtsps?|https?|rtmp)://", source):
+        raise UsageError(f"{place} has a user, which only an rtsp://, http:// or rtmp:// address takes; leave 'user' out")
+    if "@" in source:
+        raise UsageError(f"{place} has a user in its source and another one beside it; leave one of them out")
     return Credentials(str(texts["user"]), str(texts.get("password", "")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from app.command_options import (
@@ -60,6 +61,8 @@ class _Parser(argparse.ArgumentParser):
         for given in (part for text in self._given for part in (text, text.partition("=")[2])):
             if redact_url(given) != given:
                 message = message.replace(repr(given), repr(redact_url(given))).replace(given, redact_url(given))
+        if named := next((text for text in self._given if text.startswith("-") and Path(text).exists()), None):
+            message += f"; the file {named} is given as ./{named}"
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
 

@@ -139,11 +139,14 @@ def _list(path: Path, inside: set[Path]) -> Iterator[StreamPlan]:
         raise UsageError(f"cannot read the list {str(path)!r}: {reason(error)}; give a text file that may be read") from None
     except UnicodeDecodeError:
         raise UsageError(f"the list {str(path)!r} is not UTF-8 text; save it as UTF-8, one source a line") from None
-    entries = [entry for line in lines if (entry := _without_comment(line.strip(), path.parent))]
+    entries = {k: entry for k, line in enumerate(lines, 1) if (entry := _without_comment(line.strip(), path.parent))}
     if not entries:
         raise UsageError(f"the list {str(path)!r} names no source; write one a line, without a # before it")
-    for entry in entries:
-        yield from _expanded(entry, inside | {here}, path.parent)
+    for k, entry in entries.items():
+        try:
+            yield from _expanded(entry, inside | {here}, path.parent)
+        except UsageError as error:
+            raise UsageError(f"{error} (line {k} of {str(path)!r})") from None
 
 
 def _without_comment(line: str, folder: Path) -> str:

@@ -265,8 +265,10 @@ class Session(Generic[M]):
         decoder_threads: of a file.
 
         :raises Stopped: if the session is not entered, stops or was left.
-        :raises UsageError: if a stream of this name is open.
+        :raises UsageError: if a stream of this name is open, or `spec` is none.
         """
+        if not isinstance(spec, StreamSpec):
+            raise UsageError(f"`add` takes a StreamSpec, got {spec!r}; make one with StreamSpec.of(name, source)")
         make_outputs = outputs if callable(outputs) else lambda made: outputs or Outputs()
         make = source or (lambda stop: make_source(spec, stop, threads=decoder_threads))
         stream = _Stream(spec, make, make_outputs)
@@ -334,7 +336,12 @@ class Session(Generic[M]):
                 self._apply_pause(stream)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until no stream is open; False if one still is after `timeout_s`."""
+        """Wait until no stream is open; False if one still is after `timeout_s`.
+
+        :raises RuntimeError: if the session was not entered.
+        """
+        if self._state == "new":
+            raise RuntimeError(WHY_NOT["new"])
         with self._changed:
             return self._changed.wait_for(lambda: all(s.ended for s in self._streams.values()), timeout_s)
 
@@ -447,7 +454,10 @@ class Session(Generic[M]):
         name: of a function, for its thread and its figures.
 
         :raises Stopped: if the session was left.
+        :raises UsageError: if it is neither a consumer nor a function.
         """
+        if not isinstance(consumer, Consumer) and not callable(consumer):
+            raise UsageError(f"`subscribe` takes a Consumer or a function of one Result, got {consumer!r}")
         made = consumer if isinstance(consumer, Consumer) else Callback(consumer, name)
         with self._changed:
             if self._state == "new":
@@ -489,8 +499,8 @@ class Session(Generic[M]):
 
     def report(self) -> SessionReport:
         """Everything that was measured so far."""
-        return replace(self.monitor.report(), consumers=self.results.report())
+        return self.snapshot().report()
 
     def snapshot(self) -> SessionSnapshot:
         """The same with histograms, to be merged with the snapshots of other sessions (`monitor.merged`)."""
-        return self.monitor.snapshot()
+        return replace(self.monitor.snapshot(), consumers=self.results.report())

@@ -324,6 +324,7 @@ def test_consumers_come_and_go_while_it_runs() -> None:
         late.until("door", 3)
         made.unsubscribe(consumer)
         seen.until("door", len(seen.results["door"]) + 10)
+        assert [c.name for c in made.snapshot().consumers] == [c.name for c in made.report().consumers] == ["callback"]
     first = late.indices("door")[0]
     assert late.indices("door") == list(range(first, first + len(late.results["door"])))
 
@@ -383,6 +384,16 @@ def test_a_session_that_fails_to_begin_leaves_no_thread(monkeypatch: pytest.Monk
         made.add(spec("door"))
 
 
+def test_things_of_a_wrong_type_are_refused_at_once() -> None:
+    with session() as (s, _):
+        with pytest.raises(UsageError, match="`add` takes a StreamSpec, got 'rtsp://camera/door'"):
+            s.add("rtsp://camera/door")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="`subscribe` takes a Consumer or a function of one Result, got 5"):
+            s.subscribe(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the source of the stream 'door' must be a text or a path, got None"):
+        StreamSpec.of("door", None)  # type: ignore[arg-type]
+
+
 def test_a_session_is_entered_once() -> None:
     with session() as (made, _), pytest.raises(RuntimeError, match="entered once"):
         made.__enter__()
@@ -394,6 +405,8 @@ def test_it_must_be_entered_first() -> None:
         made.add(spec("door"), source=source(Scripted(clip())))
     with pytest.raises(RuntimeError, match="not loaded yet"):
         _ = made.model
+    with pytest.raises(RuntimeError, match="not entered yet"):
+        made.wait()
 
 
 def test_a_stop_before_the_model_is_loaded() -> None:

@@ -90,6 +90,16 @@ def _places(job: Job, settings: Settings, *, report: bool) -> list[str]:
     lines += [f"... and {len(videos) - LISTED} more annotated videos"] if len(videos) > LISTED else []
     lines += [f"annotated video, incomplete: {video}" for video in job.written(whole=False)[:LISTED]]
     lines += [f"not written, as it was before: {video}" for video in job.untouched()[:LISTED]]
-    lines_name = "JSON lines" if job.lines_whole() else "JSON lines, incomplete"
-    lines += [f"{lines_name}: {settings.jsonl}"] if settings.jsonl != "-" and job.wrote_lines() else []
+    lines += _json_lines(job, settings.jsonl)
     return lines + ([f"report: {settings.report}"] if settings.report != "-" and report else [])
+
+
+def _json_lines(job: Job, place: str | None) -> list[str]:
+    """The line about the JSON lines. After an error some results have none; a part of the last write may have arrived."""
+    lines = job.lines_report()
+    if place is None or lines is None:
+        return []
+    if lines.missed:
+        shown, there = "standard output" if place == "-" else place, job.lines_written()
+        return [f"JSON lines, incomplete: {shown} (at least {there} of {lines.taken + lines.missed})"]
+    return [f"JSON lines: {place}"] if place != "-" and job.lines_written() else []

@@ -23,7 +23,7 @@ from pipelines.cores import cores
 from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Outputs
 from pipelines.monitor import LatencyMonitor, SessionReport, StreamReport
-from pipelines.monitor.reports import EngineReport, RunReport
+from pipelines.monitor.reports import ConsumerReport, EngineReport, RunReport
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.process import resident_mb
@@ -189,9 +189,14 @@ class Job:
         begun = {name for name, end in self._ends.items() if end.written or end.lost}
         return [s.output for s in self.streams if s.output is not None and s.name not in begun and s.output.exists()]
 
-    def wrote_lines(self) -> bool:
-        """Whether there are JSON lines of this run."""
-        return self._lines is not None and self._lines.written > 0
+    def lines_written(self) -> int:
+        """JSON lines of this run in their output."""
+        return 0 if self._lines is None else self._lines.written
+
+    def lines_report(self) -> ConsumerReport | None:
+        """Figures of the JSON lines; None if there are none."""
+        lines = self._lines
+        return None if lines is None else next((c for c in self.session.results.report() if c.name == lines.name), None)
 
     def lines_whole(self) -> bool:
         """Whether every result has its JSON line."""

@@ -119,6 +119,17 @@ class ConsumerReport:
     missed: int
     failed: bool
 
+    def __add__(self, other: ConsumerReport) -> ConsumerReport:
+        """The figures of two consumers of one name together."""
+        return ConsumerReport(
+            self.name,
+            self.policy,
+            self.taken + other.taken,
+            self.skipped + other.skipped,
+            self.missed + other.missed,
+            self.failed or other.failed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:

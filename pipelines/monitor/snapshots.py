@@ -13,7 +13,7 @@ from functools import reduce
 
 from pipelines.frame import STAGES, Cause
 from pipelines.monitor.histogram import Distribution
-from pipelines.monitor.reports import DeviceReport, SessionReport, StreamReport
+from pipelines.monitor.reports import ConsumerReport, DeviceReport, SessionReport, StreamReport
 from pipelines.watch import PacketCounts
 
 StageDistributions = Mapping[str, Distribution]
@@ -132,6 +132,7 @@ class SessionSnapshot:
     errors: Sequence[str]
     wall_offset_s: float
     """Seconds since 1970 (UTC) at time 0 of the monotonic clock: places the spans of several machines side by side."""
+    consumers: Sequence[ConsumerReport] = ()
 
     def report(self) -> SessionReport:
         """The figures, as people read them."""
@@ -152,6 +153,7 @@ class SessionSnapshot:
             device=self.device.report(),
             errors=tuple(self.errors),
             removed=tuple(self.removed),
+            consumers=tuple(self.consumers),
         )
 
     def shifted(self, wall_offset_s: float) -> SessionSnapshot:
@@ -172,6 +174,7 @@ class SessionSnapshot:
             device=self.device + later.device,
             errors=(*self.errors, *later.errors),
             wall_offset_s=self.wall_offset_s,
+            consumers=_joined_consumers([*self.consumers, *later.consumers]),
         )
 
 
@@ -206,6 +209,14 @@ def _joined(parts: Sequence[StreamSnapshot]) -> tuple[Sequence[StreamSnapshot], 
         else:
             ended.append(part)
     return tuple(joined.values()), ended
+
+
+def _joined_consumers(parts: Sequence[ConsumerReport]) -> Sequence[ConsumerReport]:
+    """Consumers of one name are one."""
+    joined: dict[str, ConsumerReport] = {}
+    for part in parts:
+        joined[part.name] = joined[part.name] + part if part.name in joined else part
+    return tuple(joined.values())
 
 
 def _merged_stages(a: StageDistributions, b: StageDistributions) -> StageDistributions:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.choices import Kind
 from pipelines.credentials import Credentials
+from pipelines.errors import UsageError
 from pipelines.frame import Region
 from pipelines.redact import redact
 from pipelines.sources.identify import identify
@@ -38,6 +39,8 @@ class StreamSpec:
 
         :raises UsageError: if the source is empty, malformed or of an unknown kind.
         """
+        if not isinstance(source, str | Path):
+            raise UsageError(f"the source of the stream {name!r} must be a text or a path, got {source!r}")
         found = identify(str(source))
         return StreamSpec(
             name or found.name,

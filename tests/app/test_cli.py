@@ -214,6 +214,13 @@ print("imported", *sorted(m for m in {sorted(HEAVY)!r} if m in sys.modules))
             assert EXIT_CODES in watchline(command, "--help").out
 
 
+def test_a_file_whose_name_looks_like_a_flag(place: Path) -> None:
+    (place / "-dash.mp4").touch()
+    done = watchline("run", "-dash.mp4")
+    assert done.code == 2
+    assert "the file -dash.mp4 is given as ./-dash.mp4" in done.err
+
+
 def test_the_version_that_is_installed() -> None:
     done = watchline("--version")
     assert (done.code, done.out) == (0, f"watchline {importlib.metadata.version('watchline')}\n")

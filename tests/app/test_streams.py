@@ -305,6 +305,12 @@ class TestRefused:
     def test_a_source_that_an_output_of_another_stream_would_overwrite(self, place: Path) -> None:
         assert "one of the sources" in refused("folder/a.mp4", "folder/b.MKV", output="folder")
 
+    def test_a_line_of_a_list(self, place: Path) -> None:
+        (place / "inner.txt").write_text("# cameras\nrtps://cam/door\n")
+        (place / "outer.txt").write_text("inner.txt\n")
+        with pytest.raises(UsageError, match=r"rtps.*\(line 2 of 'inner.txt'\) \(line 1 of 'outer.txt'\)"):
+            plan(Settings(sources=("outer.txt",)))
+
     def test_a_stream_of_the_config_must_be_one_source(self) -> None:
         with pytest.raises(UsageError, match="'door' must be one source"):
             plan(Settings(streams={"door": StreamEntry("folder")}))

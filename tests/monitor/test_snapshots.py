@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.frame import CAUSES, Status
 from pipelines.monitor import Distribution, Histogram, LatencyMonitor, SessionReport, merged
-from pipelines.monitor.reports import LatencyFigures
+from pipelines.monitor.reports import ConsumerReport, LatencyFigures
 from pipelines.monitor.snapshots import Span
 from pipelines.watch import PacketCounts
 from tests.monitor.made import BUDGET_S, Clock, end
@@ -91,6 +91,14 @@ def test_an_ended_stream_is_listed_apart_from_another_of_its_name(monitor: Laten
     assert [s.latency is not None for s in whole.streams] == [True]
     assert [s.name for s in whole.removed] == ["door"]
     assert whole.report().captured == 2
+
+
+def test_consumers_of_one_name_are_added(monitor: LatencyMonitor) -> None:
+    lines = ConsumerReport("JSON lines", "block", taken=5, skipped=0, missed=1, failed=True)
+    callback = ConsumerReport("callback", "newest", taken=3, skipped=2, missed=0, failed=False)
+    one = replace(monitor.snapshot(), consumers=(lines,))
+    two = replace(monitor.snapshot(), consumers=(replace(lines, failed=False), callback))
+    assert merged([one, two]).report().consumers == (ConsumerReport("JSON lines", "block", 10, 0, 2, True), callback)
 
 
 def test_nothing_cannot_be_merged() -> None:
