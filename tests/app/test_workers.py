@@ -126,11 +126,13 @@ def test_c33_a_run_whose_last_worker_is_not_replaced_says_why_in_its_report(plac
     slow = ("--probe-ms-per-frame", "5", "--max-batch", "4")
     outputs = ("--jsonl", "-", "--report", "report.json")
     with running("run", str(clip), *PROBE, *slow, "--loop", "--workers", "1", *outputs) as process:
-        for _ in range(6):
-            until_lines(process, 5)
-            for worker in workers_of(process.pid):
+        killed: set[int] = set()
+        while len(killed) < 6:
+            until_lines(process, 1)
+            for worker in set(workers_of(process.pid)) - killed:
                 os.kill(worker, signal.SIGKILL)
                 until_gone(worker)
+                killed.add(worker)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1, err
     (error,) = json.loads(Path("report.json").read_text())["errors"]
