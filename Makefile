@@ -11,6 +11,9 @@ TEST_PACKAGES := $(RUN_PACKAGES) ffmpeg xvfb xdotool xkb-data fonts-dejavu-core 
   gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   vlc-bin vlc-plugin-base
 
+# Processes that run the tests. Most tests wait for timers, cameras and other processes: more than cores is faster.
+JOBS ?= 3
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-field check venv system clean
 
@@ -21,7 +24,7 @@ demo: $(VENV)/installed ## install, and run the sample: results in runs/demo/
 	@$(BIN)/watchline demo
 
 test: system $(VENV)/installed-test ## install with the tests' tools, and run every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-field: system $(VENV)/installed-test ## faults from the field, as tests: broken files and cameras (minutes)
 	$(BIN)/python -m pytest -m 'field and not slow' $(ARGS)

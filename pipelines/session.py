@@ -268,7 +268,7 @@ class Session(Generic[M]):
         :raises UsageError: if a stream of this name is open, or `spec` is none.
         """
         if not isinstance(spec, StreamSpec):
-            raise UsageError(f"`add` takes a StreamSpec, got {spec!r}; make one with StreamSpec.of(name, source)")
+            raise UsageError(f"Session.add takes a StreamSpec, got {spec!r}; make one with StreamSpec.of(name, source)")
         make_outputs = outputs if callable(outputs) else lambda made: outputs or Outputs()
         make = source or (lambda stop: make_source(spec, stop, threads=decoder_threads))
         stream = _Stream(spec, make, make_outputs)
@@ -457,7 +457,7 @@ class Session(Generic[M]):
         :raises UsageError: if it is neither a consumer nor a function.
         """
         if not isinstance(consumer, Consumer) and not callable(consumer):
-            raise UsageError(f"`subscribe` takes a Consumer or a function of one Result, got {consumer!r}")
+            raise UsageError(f"Session.subscribe takes a Consumer or a function of one Result, got {consumer!r}")
         made = consumer if isinstance(consumer, Consumer) else Callback(consumer, name)
         with self._changed:
             if self._state == "new":

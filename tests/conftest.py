@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pickle
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -70,22 +73,43 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+T = TypeVar("T")
+
+
+def _once(name: str, tmp_path_factory: pytest.TempPathFactory, make: Callable[[Path], T]) -> T:
+    """The result of `make(folder)`, called in one of the parallel test processes; the others wait for it and read it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
+    folder.mkdir(exist_ok=True)
+    result, made_in = folder / "result.pickle", folder / "made"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            made_in.mkdir()
+            result.write_bytes(pickle.dumps(make(made_in)))
+        made: T = pickle.loads(result.read_bytes())
+    return made
+
+
 @pytest.fixture(scope="session")
 def first_use(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
     """The first run of the default model on a machine, with its network traffic. Later runs find the model converted."""
-    folder = tmp_path_factory.mktemp("first")
+    seen, models = _once("first", tmp_path_factory, _first_run)
+    shutil.copytree(models, os.environ["WATCHLINE_CACHE"], dirs_exist_ok=True)
+    return seen
+
+
+def _first_run(folder: Path) -> tuple[Traffic, Path]:
     clip = numbered(folder / "clip.mp4", frames=8)
     command = [str(WATCHLINE), "run", str(clip), "--jsonl", "-"]
     seen = traffic(command, env={**os.environ, "WATCHLINE_CACHE": str(folder / "models"), "HOME": str(folder)})
-    shutil.copytree(folder / "models", os.environ["WATCHLINE_CACHE"], dirs_exist_ok=True)
-    return seen
+    return seen, folder / "models"
 
 
 @pytest.fixture(scope="session")
 def demo(first_use: Traffic, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """`watchline demo`, run once in an empty folder."""
-    folder = tmp_path_factory.mktemp("demo")
-    return Demo(folder, finished("demo", cwd=folder))
+    return _once("demo", tmp_path_factory, lambda folder: Demo(folder, finished("demo", cwd=folder)))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -140,7 +141,10 @@ def test_every_command_is_of_a_kind_that_is_tested() -> None:
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python(place: Path, code: str, camera: RtspServer) -> None:
     prepare(place, camera.url("stream1").removesuffix("/stream1"))
-    env = environ(PYTHONPATH=str(ROOT))
+    cache = place / "home/.cache/watchline"  # the library's default
+    cache.parent.mkdir(parents=True)
+    cache.symlink_to(os.environ["WATCHLINE_CACHE"])
+    env = environ(PYTHONPATH=str(ROOT), HOME=str(place / "home"))
     done = subprocess.run([sys.executable, "-c", code], cwd=place, env=env, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout

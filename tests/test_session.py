@@ -386,9 +386,9 @@ def test_a_session_that_fails_to_begin_leaves_no_thread(monkeypatch: pytest.Monk
 
 def test_things_of_a_wrong_type_are_refused_at_once() -> None:
     with session() as (s, _):
-        with pytest.raises(UsageError, match="`add` takes a StreamSpec, got 'rtsp://camera/door'"):
+        with pytest.raises(UsageError, match=r"Session\.add takes a StreamSpec, got 'rtsp://camera/door'"):
             s.add("rtsp://camera/door")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="`subscribe` takes a Consumer or a function of one Result, got 5"):
+        with pytest.raises(UsageError, match=r"Session\.subscribe takes a Consumer or a function of one Result, got 5"):
             s.subscribe(5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the source of the stream 'door' must be a text or a path, got None"):
         StreamSpec.of("door", None)  # type: ignore[arg-type]
