@@ -32,7 +32,7 @@ from app.settings import settings
 from app.terminal.console import start_logging
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.signals import Signals
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from app.terminal.terminal import Terminal
 from pipelines.errors import SinkError, WatchlineError
 from pipelines.media import patches
@@ -42,7 +42,7 @@ FONTS = ("/usr/share/fonts/truetype/dejavu", "/usr/share/fonts/TTF", "/usr/share
 log = logging.getLogger("watchline")
 
 
-def run(flags: dict[str, Any], results: Results, signals: Signals) -> int:
+def run(flags: dict[str, Any], results: StandardOutput, signals: Signals) -> int:
     """The exit code of the command. A wrong command is one line; a traceback only with -v."""
     # Set before a library that reads it is imported: nothing phones home.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"

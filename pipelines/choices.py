@@ -6,7 +6,7 @@ from typing import Literal
 
 Fit = Literal["crop", "squash", "pad"]
 """How a picture of another shape becomes the model's input: cut its middle out, stretch it, or add bars."""
-Kind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
+SourceKind = Literal["file", "images", "rtsp", "network", "device", "synthetic"]
 """Kinds of source."""
 RtspClientKind = Literal["auto", "native", "ffmpeg"]
 """The reader of rtsp:// addresses; auto: native unless the stream needs FFmpeg."""

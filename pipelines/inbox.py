@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from pipelines.channel import Closed
 from pipelines.frame import Frame, Prediction
 
-Item = tuple[Frame, Future[Prediction]]
+Submitted = tuple[Frame, Future[Prediction]]
 
 
 class Inbox:
@@ -22,7 +22,7 @@ class Inbox:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._items: deque[Item] = deque()
+        self._items: deque[Submitted] = deque()
         self._closed = False
         lock = threading.Lock()
         self._oldest_done = threading.Condition(lock)
@@ -54,7 +54,7 @@ class Inbox:
             if self._items and self._items[0][1] is future:
                 self._oldest_done.notify()
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Submitted]:
         """Yield every frame once its future is done and all frames before it were taken, until closed and empty."""
         while True:
             with self._oldest_done:

@@ -34,7 +34,7 @@ PAUSE_LOOK_S = 0.1
 """How often a paused file looks at its stop."""
 
 
-class Predictor(Protocol):
+class LanePredictor(Protocol):
     """The predictor as a lane uses it; `AsyncBatchPredictor` documents the methods."""
 
     def open(self, stream: str, *, live: bool, budget_s: float | None = None) -> None: ...
@@ -91,7 +91,7 @@ class Lane:
         self,
         name: str,
         source: Source,
-        predictor: Predictor,
+        predictor: LanePredictor,
         outputs: Outputs,
         ledger: StreamLedger,
         results: Fanout,

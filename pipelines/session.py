@@ -32,7 +32,7 @@ from pipelines.monitor import LatencyMonitor, SessionReport, SessionSnapshot, St
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.results import Callback, Results
 from pipelines.sinks.sink import Consumer, Sink
-from pipelines.sources.build import make_source
+from pipelines.sources.make_source import make_source
 from pipelines.sources.source import Source
 from pipelines.sources.stream_spec import StreamSpec
 

@@ -22,7 +22,7 @@ from pipelines.lane import Outputs
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.session import Session, SessionOptions, StreamEnd
 from pipelines.sources.source import Source
 from pipelines.sources.stream_options import StreamOptions

@@ -17,8 +17,8 @@ from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
 from pipelines.monitor import Histogram
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 BUDGET_S = 10.0
 """Budget of a request; long enough that none is refused."""

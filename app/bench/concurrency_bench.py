@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,16 +21,15 @@ from app.bench.clients import Answering, LoadFigures, middle, one_by_one, stream
 from app.bench.tables import machine_lines, table
 from app.config import Settings
 from app.machine.machine import machine
-from app.run.run import SWITCH_S
 from app.streams import plan
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.frame import Picture
 from pipelines.predict.models.builder import Model, largest_batch
 from pipelines.predict.models.model_options import Load
 from pipelines.predict.models.names import PROBE
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.predict.scheduling.profile import Profile, Timing
-from pipelines.sources.build import make_source
+from pipelines.sources.make_source import make_source
 from pipelines.watch import NullWatch
 
 log = logging.getLogger("watchline.bench")
@@ -76,9 +74,8 @@ class Findings:
     first_words: str
 
 
-def bench(settings: Settings, results: Results, *, seconds: float, as_json: bool) -> int:
+def bench(settings: Settings, results: StandardOutput, *, seconds: float, as_json: bool) -> int:
     """Measure and print."""
-    sys.setswitchinterval(SWITCH_S)
     picture = _picture(settings)
     shaped = replace(settings, **GPU_LIKE, labels=None, device="auto")  # type: ignore[arg-type]
     found = [_findings(s, picture, seconds) for s in ([settings] if settings.model == PROBE else [settings, shaped])]
@@ -211,7 +208,7 @@ def _rounded(by_size: dict[int, float]) -> dict[str, float]:
     return {str(b): round(ms, 3) for b, ms in by_size.items()}
 
 
-def _print(found: Iterable[Findings], results: Results) -> None:
+def _print(found: Iterable[Findings], results: StandardOutput) -> None:
     for line in machine_lines(machine()):
         results.put(line)
     for f in found:

@@ -16,7 +16,7 @@ from app.bench.tables import machine_lines, table
 from app.config import Settings
 from app.run.job import Job
 from app.streams import plan
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.cores import cores
 from pipelines.errors import UsageError
 from pipelines.predict.models.builder import largest_batch
@@ -28,7 +28,7 @@ BATCH = 16
 """The largest batch in which the model is measured alone."""
 
 
-def bench(settings: Settings, results: Results, *, as_json: bool) -> int:
+def bench(settings: Settings, results: StandardOutput, *, as_json: bool) -> int:
     """Measure and print.
 
     :raises UsageError: if a source is no video file.
@@ -77,7 +77,7 @@ def _parts(settings: Settings, clip: Path) -> dict[str, float]:
     return {name: round(ms, 3) for name, ms in costs.items()}
 
 
-def _print(result: dict[str, Any], results: Results) -> None:
+def _print(result: dict[str, Any], results: StandardOutput) -> None:
     for line in machine_lines(result["machine"]):
         results.put(line)
     results.put(f"{result['engine']['why']}")

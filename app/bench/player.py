@@ -21,10 +21,10 @@ from pipelines.frame import DEFAULT_RATE, Capture
 from pipelines.media.local_files import LOCAL, file_address
 from pipelines.media.packets import demuxed
 from pipelines.media.transparency import decoder_of
-from pipelines.sources.build import make_source
 from pipelines.sources.decode import PictureDecoder, stream_info
 from pipelines.sources.files.file import timeline
 from pipelines.sources.files.playlist import check_playlist
+from pipelines.sources.make_source import make_source
 from pipelines.sources.opening import Timeouts, opened
 from pipelines.sources.source import Source
 from pipelines.sources.stream_spec import StreamSpec

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,16 +21,15 @@ from app.bench.rig import Rig, Trial
 from app.bench.tables import machine_lines, table
 from app.config import Settings
 from app.machine.machine import machine
-from app.run.run import SWITCH_S
 from app.streams import StreamPlan, plan
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.cores import cores
 from pipelines.errors import UsageError
 from pipelines.frame import STAGES, Capture
 from pipelines.predict.models.builder import largest_batch
 from pipelines.predict.models.model_options import Load
 from pipelines.predict.predictor import PredictorEvents
-from pipelines.sources.build import make_source
+from pipelines.sources.make_source import make_source
 
 log = logging.getLogger("watchline.bench")
 
@@ -45,7 +43,7 @@ CAMERA_FRAMES = 25
 """Frames on which a camera's decoding is measured; a camera cannot be played twice."""
 
 
-def bench(settings: Settings, results: Results, *, seconds: float, streams: int | None, as_json: bool) -> int:
+def bench(settings: Settings, results: StandardOutput, *, seconds: float, streams: int | None, as_json: bool) -> int:
     """Measure and print. streams: their number; None: search for the most.
 
     :raises UsageError: if the source cannot be opened several times.
@@ -55,7 +53,6 @@ def bench(settings: Settings, results: Results, *, seconds: float, streams: int 
     if len(planned) != 1:
         raise UsageError(f"bench streams plays one source many times; {len(planned)} were given, name one")
     make_camera(planned[0].spec, threading.Event(), 0.0)  # fails at once if the source cannot be opened several times
-    sys.setswitchinterval(SWITCH_S)
     limits = StreamLimits(settings, planned[0])
     stage = Rig(settings, planned[0])
     model = build.make_model(settings, PredictorEvents(stage.batch), cameras(settings))
@@ -192,7 +189,7 @@ def _as_dict(trial: Trial) -> dict[str, Any]:
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
 
 
-def _print(result: dict[str, Any], results: Results) -> None:
+def _print(result: dict[str, Any], results: StandardOutput) -> None:
     for line in machine_lines(result["machine"]):
         results.put(line)
     results.put(result["engine"])

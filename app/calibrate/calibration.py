@@ -22,7 +22,7 @@ from app.streams import StreamPlan
 from pipelines.cores import cpu_name
 from pipelines.errors import Stopped, UsageError
 from pipelines.predict.models import autoselect, catalog
-from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.comparison import Conditions, convert
 from pipelines.predict.models.record import figures, gate
 from pipelines.predict.models.store import Calibrated, ModelStore
 from pipelines.predict.preprocess import RgbPreprocess
@@ -67,8 +67,8 @@ class Calibration:
             raise UsageError("--precision int8 needs NNCF to calibrate a model; run: pip install 'watchline[int8]'")
         name = catalog.find(self._settings.model)
         task = ClassificationTask()
-        trial = Trial(task, pictures=build.sample_pictures)
-        stored = self.store.get(name.identity, lambda folder: convert(name, folder, trial))
+        conditions = Conditions(task, pictures=build.sample_pictures)
+        stored = self.store.get(name.identity, lambda folder: convert(name, folder, conditions))
         self._check()
         facts = stored.facts()
         reading = Reading(self._settings, RgbPreprocess(facts.input, self._settings.fit), self._stop)

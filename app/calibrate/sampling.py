@@ -11,21 +11,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from app import build
 from app.config import Settings
 from app.streams import StreamPlan
 from pipelines.errors import SourceError, Stopped
 from pipelines.frame import WHOLE_FRAME, Picture
-from pipelines.predict.preprocess import Preprocess
-from pipelines.sources.build import make_source
+from pipelines.predict.preprocess import InputArray, Preprocess
+from pipelines.sources.make_source import make_source
 from pipelines.sources.stream_spec import StreamSpec
 from pipelines.watch import NullWatch
 
 log = logging.getLogger("watchline.calibrate")
 
-Pixels = npt.NDArray[np.uint8]
 MOST = 144
 """Frames that are taken of all sources together; a third of them calibrates. More changed nothing, see
 `pipelines.predict.models.int8`."""
@@ -41,8 +39,8 @@ READ_S = 20.0
 class Split:
     """Two sets of frames, (n, 3, H, W) uint8, that have none in common; and how many sources gave any."""
 
-    calibrating: Pixels
-    comparing: Pixels
+    calibrating: InputArray
+    comparing: InputArray
     sources: int
 
 
@@ -54,7 +52,7 @@ class EvenSample:
         self._most = most
         self._step = 1
         self._seen = 0
-        self._kept: list[Pixels] = []
+        self._kept: list[InputArray] = []
 
     def offer(self, picture: Picture) -> None:
         """Take it, or not."""
@@ -68,7 +66,7 @@ class EvenSample:
                 self._kept.append(row)
         self._seen += 1
 
-    def taken(self) -> list[Pixels]:
+    def taken(self) -> list[InputArray]:
         """At most so many of those that were offered, in their order."""
         if len(self._kept) <= self._most:
             return self._kept
@@ -76,9 +74,9 @@ class EvenSample:
         return [self._kept[k] for k in places]
 
 
-def split(frames: Iterable[Sequence[Pixels]]) -> Split:
+def split(frames: Iterable[Sequence[InputArray]]) -> Split:
     """Every third of the frames calibrates. No picture is in both sets, nor twice in one."""
-    sets: tuple[list[Pixels], list[Pixels]] = ([], [])
+    sets: tuple[list[InputArray], list[InputArray]] = ([], [])
     seen: set[bytes] = set()
     sources = 0
     for one in frames:
@@ -117,7 +115,7 @@ class Reading:
                 raise Stopped
         return split(found)
 
-    def _of(self, stream: StreamPlan, most: int, limit_s: float) -> list[Pixels]:
+    def _of(self, stream: StreamPlan, most: int, limit_s: float) -> list[InputArray]:
         """Frames of one source; it is told to stop at the limit, also where it is silent."""
         spread, enough = EvenSample(self._preprocess, most), _Until(time.monotonic() + limit_s, self._stop)
         trouble = _Trouble()

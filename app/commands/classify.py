@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.config import Settings
 from app.terminal.exit_codes import DONE, FAILED, WRONG
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.errors import Dropped, Refused, SourceError, UsageError, WatchlineError
 from pipelines.frame import Frame, Prediction, StreamInfo, Trace
 from pipelines.redact import printable
@@ -30,7 +30,13 @@ Submit = Callable[[bytes], Future[Prediction]]
 
 
 def classify(
-    pictures: Sequence[str], settings: Settings, results: Results, *, url: str | None, token_env: str | None, as_json: bool
+    pictures: Sequence[str],
+    settings: Settings,
+    results: StandardOutput,
+    *,
+    url: str | None,
+    token_env: str | None,
+    as_json: bool,
 ) -> int:
     """Print the labels of each picture, in order. Returns the exit code.
 

@@ -19,14 +19,14 @@ from app.config import Settings
 from app.machine.machine import gpu_name, version
 from app.machine.threads import pools
 from app.streams import StreamPlan, plan
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.cores import cores, cpu_name, quota
 from pipelines.errors import WatchlineError, reason
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.redact import redact_url
 from pipelines.sinks.display import display_there
 from pipelines.sources.address import SCHEMES
-from pipelines.sources.build import make_source
+from pipelines.sources.make_source import make_source
 from pipelines.sources.network import speaks
 from pipelines.watch import NullWatch
 
@@ -36,7 +36,7 @@ FIRST_PICTURE_S = 15.0
 """Time for a source to give its first picture."""
 
 
-def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: Results) -> int:
+def doctor(sources: Sequence[str], camera: Mapping[str, Any], results: StandardOutput) -> int:
     """Print the findings. Returns the exit code: 1 if a source does not answer. camera: given settings of cameras."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("cpu", _cpu),

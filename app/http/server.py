@@ -24,7 +24,7 @@ SPARE = 64
 """File descriptors that are kept free for files, pipes and sockets other than connections."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection of uvicorn with a time limit for headers.
 
     uvicorn's keep-alive timer starts after the first response: a client that never sends a request would stay connected.
@@ -74,7 +74,7 @@ class HttpServer:
         self._listener = listener
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             loop="asyncio",

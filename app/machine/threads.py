@@ -1,10 +1,11 @@
 """The number of threads of each library, with reasons. All share the cores: threads of one library make the others wait.
 
-The modules that use a library set its number; `pools` lists the numbers for people. `settle` sets the number of OpenCV.
+The modules that use a library set its number; `pools` lists the numbers for people. `settle` sets that of OpenCV.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import cv2
@@ -14,6 +15,8 @@ from pipelines.cores import cores, share
 ROWS = "each waits for rows of the picture before"
 OPENCV = 1
 """Threads of OpenCV, which draws. By default it wakes a pool on all cores for larger areas, in the middle of an inference."""
+SWITCH_S = 0.001
+"""By default Python lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 MODEL = "one for each batch that runs, and as many batches side by side; fewer, with more threads each, if a batch is slow"
 
 
@@ -27,8 +30,9 @@ class ThreadCount:
 
 
 def settle() -> None:
-    """Set the number of threads of OpenCV. Call once, before the first frame."""
+    """Set the threads of OpenCV, and the interpreter's time for each thread. Call once, before the first frame."""
     cv2.setNumThreads(OPENCV)
+    sys.setswitchinterval(SWITCH_S)
 
 
 def pools() -> list[ThreadCount]:

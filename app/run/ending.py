@@ -13,7 +13,7 @@ from app.config import Settings
 from app.run.job import Job
 from app.terminal.console import summary
 from app.terminal.exit_codes import FAILED, WRONG
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from app.terminal.terminal import Terminal
 from app.terminal.wording import worded_in
 from pipelines.errors import UsageError, WatchlineError, reason
@@ -58,7 +58,7 @@ def _code(job: Job, settings: Settings) -> int:
     return FAILED
 
 
-def _write_report(report: dict[str, Any], path: str, results: Results) -> bool:
+def _write_report(report: dict[str, Any], path: str, results: StandardOutput) -> bool:
     """Write the report; False, with a message, if it cannot be written."""
     text = _as_text(report, results.encoding if path == "-" else "utf-8")
     try:

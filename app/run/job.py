@@ -18,7 +18,7 @@ from app.machine.machine import machine
 from app.machine.memory import memory_mb
 from app.streams import StreamPlan
 from app.terminal.exit_codes import DONE, FAILED, WRONG
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.cores import cores
 from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Outputs
@@ -39,7 +39,12 @@ class Job:
     """One run. Cameras have a thread each; files share as many as `--jobs` says, the next one begins when one ends."""
 
     def __init__(
-        self, settings: Settings, streams: Sequence[StreamPlan], dead: dict[str, str], window: Window | None, results: Results
+        self,
+        settings: Settings,
+        streams: Sequence[StreamPlan],
+        dead: dict[str, str],
+        window: Window | None,
+        results: StandardOutput,
     ) -> None:
         """dead: streams that cannot be opened, and why."""
         self.error: BaseException | None = None

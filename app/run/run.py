@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import time
 from collections.abc import Sequence
 
@@ -39,8 +38,6 @@ RUN_STOP_S = 2.5
 """Time for a stop before hanging threads are left behind: the process ends within 3 s."""
 FINISH_S = 0.3
 """Time for finishing the outputs when threads are left behind."""
-SWITCH_S = 0.001
-"""Python's default lets a thread keep the interpreter for 5 ms while another waits: a tenth of the latency budget."""
 
 
 def run(settings: Settings, terminal: Terminal) -> int:
@@ -72,7 +69,6 @@ def _run(settings: Settings, terminal: Terminal, streams: Sequence[StreamPlan], 
         log.error("%s: %s", name, error)
     if len(dead) == len(streams):
         return WRONG
-    sys.setswitchinterval(SWITCH_S)
     window = Window("Watchline", [s.name for s in streams], screen=display.size) if display else None
     job = Job(settings, streams, dead, window, terminal.results)
     with terminal.signals.stopping(job.stop):

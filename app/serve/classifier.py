@@ -50,7 +50,7 @@ class RequestPredictor(Protocol):
     def end_s(self, name: str, deadline_s: float) -> float: ...
 
 
-Outcome = Prediction | BaseException
+Answered = Prediction | BaseException
 
 
 class Ticket:
@@ -68,7 +68,7 @@ class Ticket:
         """When a decoding thread took it (monotonic)."""
         self.frame: Frame | None = None
         self.future: Future[Prediction] | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: Answered | None = None
         self.cancelled = False
         """Whether its answer is not wanted any more."""
 
@@ -81,7 +81,7 @@ class PendingRequest:
         self.done: asyncio.Future[None] = loop.create_future()
         self._left = len(tickets)
 
-    def end(self, ticket: Ticket, outcome: Outcome) -> None:
+    def end(self, ticket: Ticket, outcome: Answered) -> None:
         """Set the outcome of a ticket. An outcome after the first one changes nothing."""
         if ticket.outcome is not None:
             return
@@ -184,7 +184,7 @@ class Classifier:
     def _decode(
         self, request: PendingRequest, ticket: Ticket, reservation: Reservation, loop: asyncio.AbstractEventLoop
     ) -> None:
-        def report(outcome: Outcome) -> None:
+        def report(outcome: Answered) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop has ended, and all clients with it
                 loop.call_soon_threadsafe(request.end, ticket, outcome)
 
@@ -235,7 +235,7 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
-def _outcome(future: Future[Prediction]) -> Outcome:
+def _outcome(future: Future[Prediction]) -> Answered:
     try:
         return future.result()
     except CancelledError:

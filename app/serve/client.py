@@ -30,7 +30,7 @@ from pipelines.frame import WHOLE, Frame, Prediction
 from pipelines.redact import redact_url
 from pipelines.tasks.classification import ClassificationTask
 
-Answer = tuple[int, Mapping[str, str], dict[str, Any]]
+Reply = tuple[int, Mapping[str, str], dict[str, Any]]
 LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """Errors of a kept connection that the service closed meanwhile: the request is sent once more, on a new connection."""
 
@@ -121,7 +121,7 @@ class Client:
         except (KeyError, TypeError, AttributeError):
             raise Unreachable(f"{self._name}: the server there is no Watchline service (status {status})") from None
 
-    def _ask(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+    def _ask(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
         """:raises Unreachable: if there is no answer."""
         for last in (False, True):
             fresh = not hasattr(self._local, "connection")

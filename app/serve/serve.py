@@ -8,7 +8,6 @@ serve:http      the event loop with all of HTTP; it answers /live from the start
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -44,8 +43,6 @@ DRAIN_S = 3.0
 SERVE_STOP_S = 4.7
 """Time for a stop before hanging threads are left behind: the process ends within 5 s."""
 MOST_TOPK = 20
-SWITCH_S = 0.001
-"""By default Python lets a thread keep the interpreter for 5 ms while another waits: longer than HTTP may take."""
 
 
 def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
@@ -65,7 +62,7 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
     return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
-Make = Callable[[Settings, ServeOptions, PredictorEvents], Model]
+MakePool = Callable[[Settings, ServeOptions, PredictorEvents], Model]
 
 
 def make_model(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:
@@ -76,7 +73,9 @@ def make_model(settings: Settings, options: ServeOptions, events: PredictorEvent
 class Server:
     """The service from its start to its end, in a thread of its own."""
 
-    def __init__(self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: Make = make_model) -> None:
+    def __init__(
+        self, settings: Settings, options: ServeOptions, token: bytes | None = None, make: MakePool = make_model
+    ) -> None:
         """:raises UsageError: if the service cannot listen on its address."""
         self._make = make
         self.error: BaseException | None = None
@@ -121,7 +120,6 @@ class Server:
         if self._options.no_auth and not serving.is_loopback(self._options.host):
             log.warning("--no-auth: all clients that reach %s may use it", self.url)
         quiet_libraries(logging.DEBUG if self._settings.verbose else logging.ERROR)
-        sys.setswitchinterval(SWITCH_S)
         self.thread.start()
         wait_for_end(self, terminal.signals, SERVE_STOP_S)
 

@@ -17,7 +17,7 @@ from pipelines.errors import SinkError, UsageError, reason
 from pipelines.redact import printable
 
 
-class Results:
+class StandardOutput:
     """Standard output: a text stream for sinks (`write`, `flush`), and lines for people (`put`)."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -94,7 +94,7 @@ class _Forgiving:
 
 
 @contextmanager
-def claimed(*, for_good: bool) -> Iterator[Results]:
+def claimed(*, for_good: bool) -> Iterator[StandardOutput]:
     """Keep standard output for results. for_good: do not restore the streams afterwards, because the process ends soon."""
     before: Any = sys.stdout, sys.stderr
     _occupy()
@@ -102,7 +102,7 @@ def claimed(*, for_good: bool) -> Iterator[Results]:
     kept = _kept(before[0])
     sys.stdout = sys.stderr
     try:
-        yield Results(kept or before[0])
+        yield StandardOutput(kept or before[0])
     finally:
         if not for_good:
             sys.stdout, sys.stderr = before
@@ -136,7 +136,7 @@ def say(text: str) -> None:
 
     :raises SystemExit: with 1 if it cannot be written; Python itself would end with a traceback, or 120.
     """
-    results = Results(sys.stdout)
+    results = StandardOutput(sys.stdout)
     try:
         results.put(text)
     except SinkError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from app.terminal.signals import Signals
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,5 +15,5 @@ class Terminal:
     """console: standard error. results: standard output."""
 
     console: Console
-    results: Results
+    results: StandardOutput
     signals: Signals

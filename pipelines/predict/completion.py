@@ -15,7 +15,7 @@ from pipelines.predict.engines.engine import Engine, Slot, checked
 from pipelines.predict.recovery import Recovery
 from pipelines.predict.scheduling.queues import Entry, Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
-from pipelines.predict.staging import Row
+from pipelines.predict.staging import StagedRow
 from pipelines.tasks.task import Geometry, Rows, Task, row_of
 
 BoxOf = Callable[[Picture, Region], Box | None]
@@ -26,7 +26,7 @@ class Batch:
     """A staged batch. id: counts from 1; rows: those of the slot; started_s: the time at which the engine was asked."""
 
     id: int
-    rows: list[Row]
+    rows: list[StagedRow]
     slot: Slot
     started_s: float
 

@@ -29,11 +29,11 @@ from pipelines.predict.completion import Batch, Completion
 from pipelines.predict.engines.engine import Engine, Slot
 from pipelines.predict.preprocess import Preprocess
 from pipelines.predict.recovery import Orphaned, Recovery, fail
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.predict.scheduling.queues import Entry, Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
-from pipelines.predict.staging import Row, Staging, stagers
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
+from pipelines.predict.staging import StagedRow, Staging, stagers
 from pipelines.predict.worker_facts import WorkerFacts
 from pipelines.tasks.task import Task
 
@@ -303,7 +303,7 @@ class AsyncBatchPredictor:
         else:
             completion.put(batch)
 
-    def _stage(self, parts: list[Part], slot: Slot) -> list[Row]:
+    def _stage(self, parts: list[Part], slot: Slot) -> list[StagedRow]:
         began_s = self._clock()
         rows = self._staging.fill(slot, parts)
         self._running.staged(sum(part.rows for part in parts), self._clock() - began_s)

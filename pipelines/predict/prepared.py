@@ -24,7 +24,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EnginePlace:
     """Where and how an engine runs. device: "cpu" or "cuda:N"; threads: on the CPU; parallel: batches side by side; apart: it
     is opened in another process, so that it must be small until then."""
 

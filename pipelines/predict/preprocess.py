@@ -37,6 +37,8 @@ from pipelines.frame import WHOLE_FRAME, Box, Fit, Picture, Plane, Region, uprig
 from pipelines.media.colour import COEFFICIENTS
 from pipelines.media.planes import plane_array, yuv_frame
 
+InputArray = npt.NDArray[np.uint8]
+"""One picture or more as the model sees them: (3, H, W) or (n, 3, H, W), RGB."""
 FLAGS = "accurate_rnd+full_chroma_int+full_chroma_inp"
 KERNELS = {"bicubic": "flags=bicubic+" + FLAGS + ":param0=0:param1=0.47", "bilinear": "flags=bilinear+" + FLAGS}
 MARGIN = range(2, 65)
@@ -141,7 +143,7 @@ def crop_axis(length: int, resized: int, keep: int) -> Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class FitGeometry:
     """How one kind of picture becomes the model's input. x, y: axes in stored orientation. at: (row, column) of the result in
     the model's square, upright. box: the part of the upright picture that the model sees, as fractions; None: all of it."""
 
@@ -175,7 +177,7 @@ class RgbPreprocess:
     def box(self, picture: Picture, region: Region) -> Box | None:
         return geometry_of(picture, self._spec, self._fit, region).box
 
-    def _for(self, picture: Picture, region: Region) -> tuple[Geometry, Scaler]:
+    def _for(self, picture: Picture, region: Region) -> tuple[FitGeometry, Scaler]:
         known = self._scalers()
         kind = (picture.y.shape, picture.rotation, picture.mirrored, picture.sample_aspect, picture.matrix, picture.full_range)
         key = (*kind, region.box, region.fit)
@@ -187,18 +189,18 @@ class RgbPreprocess:
         known.move_to_end(key)
         return known[key]
 
-    def _scalers(self) -> OrderedDict[tuple[Any, ...], tuple[Geometry, Scaler]]:
+    def _scalers(self) -> OrderedDict[tuple[Any, ...], tuple[FitGeometry, Scaler]]:
         """The scalers of the calling thread, the one used last at the end: a filter graph belongs to one thread."""
         if not hasattr(self._local, "scalers"):
             self._local.scalers = OrderedDict()
-        scalers: OrderedDict[tuple[Any, ...], tuple[Geometry, Scaler]] = self._local.scalers
+        scalers: OrderedDict[tuple[Any, ...], tuple[FitGeometry, Scaler]] = self._local.scalers
         return scalers
 
 
 class Scaler:
     """FFmpeg's scaler for one kind of picture, as a filter graph of one filter. Thread: the one that made it."""
 
-    def __init__(self, picture: Picture, geometry: Geometry, kernel: str) -> None:
+    def __init__(self, picture: Picture, geometry: FitGeometry, kernel: str) -> None:
         self._geometry = g = geometry
         self._graph = av.filter.Graph()
         self._graph.threads = 1
@@ -246,7 +248,7 @@ def _samples(first: float, last: float, length: int) -> tuple[int, int]:
     return start, max(round(last * length), start + 1)
 
 
-def geometry_of(picture: Picture, spec: InputSpec, fit: Fit, region: Region = WHOLE_FRAME[0]) -> Geometry:
+def geometry_of(picture: Picture, spec: InputSpec, fit: Fit, region: Region = WHOLE_FRAME[0]) -> FitGeometry:
     """How a region of `picture` becomes the model's square. fit: the model's own. Any thread."""
     size, aspect = picture.upright_size, picture.upright_aspect
     fit = region.fit or (fit if region.box is None else "squash")
@@ -256,7 +258,7 @@ def geometry_of(picture: Picture, spec: InputSpec, fit: Fit, region: Region = WH
 @functools.lru_cache(maxsize=GEOMETRIES)
 def _geometry(
     size: tuple[int, int], aspect: Fraction, rotation: int, mirrored: bool, spec: InputSpec, fit: Fit, box: Box | None
-) -> Geometry:
+) -> FitGeometry:
     (left, right), (top, bottom) = part_of(size, box or ALL)
     w, h = right - left, bottom - top
     x, y, at, seen = _fitted(w, h, max(1, round(w * aspect)), spec, fit)
@@ -264,7 +266,7 @@ def _geometry(
     if box is not None:
         x0, y0, x1, y1 = seen or ALL
         seen = (left + x0 * w) / size[0], (top + y0 * h) / size[1], (left + x1 * w) / size[0], (top + y1 * h) / size[1]
-    return Geometry(*_stored(size, rotation, mirrored, x, y), at, seen)
+    return FitGeometry(*_stored(size, rotation, mirrored, x, y), at, seen)
 
 
 def _fitted(w: int, h: int, shown_w: int, spec: InputSpec, fit: Fit) -> tuple[Axis, Axis, tuple[int, int], Box | None]:

@@ -16,7 +16,7 @@ from pipelines.predict.scheduling.queues import Part
 
 Stage = Callable[[Slot, int, Picture, Region], None]
 """`Engine.stage`."""
-Row = tuple[Part, Region]
+StagedRow = tuple[Part, Region]
 """One region of a frame in a batch."""
 
 
@@ -47,7 +47,7 @@ class Staging:
         """End the helpers."""
         self._jobs.close()
 
-    def fill(self, slot: Slot, parts: Sequence[Part]) -> list[Row]:
+    def fill(self, slot: Slot, parts: Sequence[Part]) -> list[StagedRow]:
         """Stage the parts; the rows of the slot in their order.
 
         A frame with a region that cannot be staged fails alone, and leaves no gap: the others are staged again without it.
@@ -63,7 +63,7 @@ class Staging:
                     part.entry.fail(error)
             parts = [p for p in parts if p.valid]
 
-    def _run(self, slot: Slot, rows: Sequence[Row]) -> list[BaseException | None]:
+    def _run(self, slot: Slot, rows: Sequence[StagedRow]) -> list[BaseException | None]:
         """Stage each row once; the error of each, or [] if there is none."""
         job = _Job(self._stage, slot, rows)
         helpers = min(self._helpers, len(rows) - 1)
@@ -89,7 +89,7 @@ class Staging:
 class _Job:
     """The rows of one batch. Each thread takes the next row until none is left; `next` on a count is atomic."""
 
-    def __init__(self, stage: Stage, slot: Slot, rows: Sequence[Row]) -> None:
+    def __init__(self, stage: Stage, slot: Slot, rows: Sequence[StagedRow]) -> None:
         self.errors: list[BaseException | None] = [None] * len(rows)
         self.failed = False
         self._stage = stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines.choices import Kind
+from pipelines.choices import SourceKind
 from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
 from pipelines.redact import HIDDEN, redact_url
@@ -31,7 +31,7 @@ class Identified:
     the source is of another kind."""
 
     name: str
-    kind: Kind
+    kind: SourceKind
     address: str
     pictures: tuple[Path, ...] = ()
     credentials: Credentials | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.choices import Kind
+from pipelines.choices import SourceKind
 from pipelines.credentials import Credentials
 from pipelines.errors import UsageError
 from pipelines.frame import Region
@@ -19,7 +19,7 @@ class StreamSpec:
     """One stream. `address` never holds credentials."""
 
     name: str
-    kind: Kind
+    kind: SourceKind
     address: str
     pictures: tuple[Path, ...] = ()
     """The files of a stream of kind "images", in order."""

@@ -11,13 +11,13 @@ from app import build
 from app.build import load_of
 from app.config import Settings
 from app.streams import StreamPlan
-from pipelines.choices import Kind
+from pipelines.choices import SourceKind
 from pipelines.predict.models.model_options import Load
 from pipelines.sources.stream_options import StreamOptions
 from pipelines.sources.stream_spec import StreamSpec
 
 
-def _load(kinds: Sequence[Kind], **settings: Any) -> Load:
+def _load(kinds: Sequence[SourceKind], **settings: Any) -> Load:
     return load_of([StreamPlan(StreamSpec(f"s{k}", kind, "x")) for k, kind in enumerate(kinds)], Settings(**settings))
 
 
@@ -34,7 +34,7 @@ def _load(kinds: Sequence[Kind], **settings: Any) -> Load:
     ],
 )
 def test_the_streams_say_what_will_be_asked(
-    kinds: Sequence[Kind], settings: dict[str, Any], cameras: int, files: bool, stills: bool
+    kinds: Sequence[SourceKind], settings: dict[str, Any], cameras: int, files: bool, stills: bool
 ) -> None:
     assert _load(kinds, **settings) == Load(cameras, files, stills)
 

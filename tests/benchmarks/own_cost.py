@@ -27,13 +27,13 @@ from unittest import mock
 from app import build
 from app.config import Settings
 from app.machine.machine import machine
+from app.machine.threads import settle
 from app.run.job import Job
-from app.run.run import SWITCH_S
 from app.streams import StreamPlan
-from app.terminal.stdio import Results
+from app.terminal.stdio import StandardOutput
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
 from pipelines.monitor import LatencyMonitor, StreamLedger
-from pipelines.sources.build import make_source
+from pipelines.sources.make_source import make_source
 from pipelines.sources.stream_spec import StreamSpec
 from pipelines.watch import NullWatch
 from samples import FOLDER
@@ -50,7 +50,7 @@ def main() -> None:
     args.add_argument("--runs", type=int, default=5)
     args.add_argument("--profile", action="store_true", help="print the threads' most expensive functions, measure nothing")
     given = args.parse_args()
-    sys.setswitchinterval(SWITCH_S)
+    settle()
     with tempfile.TemporaryDirectory() as folder:
         clip = numbered(Path(folder) / "clip.mp4", frames=given.frames)
         probe = Settings(sources=(str(clip),), model="probe")
@@ -120,7 +120,7 @@ def _monitor_ms(frames: int = 20_000) -> float:
 def _run_ms(settings: Settings, streams: int) -> float:
     """CPU milliseconds a frame of a whole run, from the moment at which it is ready."""
     plans = [StreamPlan(StreamSpec(f"s{k}", "file", settings.sources[0])) for k in range(streams)]
-    job = Job(settings, plans, {}, None, Results(None))
+    job = Job(settings, plans, {}, None, StandardOutput(None))
     job.thread.start()
     job.thread.join()
     spent_s = time.process_time() - job.session.ready_cpu_s

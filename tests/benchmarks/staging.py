@@ -20,13 +20,13 @@ import numpy as np
 from app.bench.rig import Rig, Trial
 from app.config import Settings
 from app.machine.machine import machine
-from app.run.run import SWITCH_S
+from app.machine.threads import settle
 from app.streams import plan
 from pipelines.predict.engines.engine import HostEngine, Slot
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import InputSpec, RgbPreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.tasks.classification import ClassificationTask
 from pipelines.tasks.task import OutputSpec, Rows
 
@@ -81,7 +81,7 @@ def main() -> None:
     args.add_argument("--stagers", type=int, nargs="+", default=[1, 2])
     args.add_argument("--runs", type=int, default=3)
     given = args.parse_args()
-    sys.setswitchinterval(SWITCH_S)
+    settle()
     runs: dict[int, list[Trial]] = {n: [] for n in given.stagers}
     for _ in range(given.runs):
         for n, made in runs.items():

@@ -40,7 +40,7 @@ def _fresh(code: str) -> str:
 
 
 def test_an_import_changes_nothing() -> None:
-    modules = ("session", "media.patches", "sources.build", "sources.files.encoded", "sinks.video", "sinks.sound")
+    modules = ("session", "media.patches", "sources.make_source", "sources.files.encoded", "sinks.video", "sinks.sound")
     code = "".join(f"import pipelines.{m}\n" for m in modules)
     assert _fresh(f"{code}print(state())") == "(True, False, True)"
 

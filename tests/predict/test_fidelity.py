@@ -28,7 +28,7 @@ from pipelines.predict.preprocess import (
     GEOMETRIES,
     KERNELS,
     Axis,
-    Geometry,
+    FitGeometry,
     InputSpec,
     ProbePreprocess,
     RgbPreprocess,
@@ -122,7 +122,7 @@ def test_on_a_decoded_clip_the_models_input_is_as_good_as_the_references(network
     assert max(differences) <= 0.03
 
 
-# Geometry.
+# FitGeometry.
 
 SPEC = InputSpec(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
@@ -212,7 +212,7 @@ def test_a_window_shows_what_the_whole_scaled_picture_shows_there(width: int, he
     whole = [Axis(0, n, r, round((r - 224) / 2), 224) for n, r in zip((width, height), resized, strict=True)]
     kernel = KERNELS["bicubic"]
     ours = Scaler(picture, g, kernel)(picture)
-    for mine, theirs in zip(ours, Scaler(picture, Geometry(whole[0], whole[1], (0, 0), None), kernel)(picture), strict=True):
+    for mine, theirs in zip(ours, Scaler(picture, FitGeometry(whole[0], whole[1], (0, 0), None), kernel)(picture), strict=True):
         assert np.abs(mine.astype(int) - theirs).mean() < 0.7
 
 

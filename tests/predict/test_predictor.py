@@ -19,8 +19,8 @@ from pipelines.frame import Picture, Prediction, Region
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of
 from tests.predict.fakes import CLASSES, Held, LateEngine, frame

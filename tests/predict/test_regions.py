@@ -17,8 +17,8 @@ from pipelines.frame import WHOLE, Frame, Picture, Prediction, Region, StreamInf
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.tasks.classification import Classification, ClassificationTask
 from tests.predict.fakes import LateEngine
 

@@ -16,14 +16,14 @@ import numpy.typing as npt
 from PIL import Image
 
 from app.config import Settings
-from app.serve.serve import Make, Server, make_model
+from app.serve.serve import MakePool, Server, make_model
 from app.serve.serve_options import ServeOptions
 from pipelines.predict.engines.engine import Engine
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.tasks.classification import ClassificationTask
 from tests.predict.fakes import Held, LateEngine
 
@@ -52,7 +52,7 @@ class Said:
 
 @contextmanager
 def served(
-    *, token: bytes | None = None, make: Make = make_model, model: Mapping[str, Any] | None = None, **how: Any
+    *, token: bytes | None = None, make: MakePool = make_model, model: Mapping[str, Any] | None = None, **how: Any
 ) -> Iterator[Server]:
     """A service that is ready. model: its settings, by default the probe; how: its options."""
     options = ServeOptions(port=0, **how)
@@ -158,7 +158,7 @@ def form(files: Mapping[str, bytes] | list[tuple[str, bytes]], boundary: str = "
     return body + f"--{boundary}--\r\n".encode(), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
 
 
-def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> Make:
+def held(gate: Held, engine: Callable[[Held], Engine] | None = None) -> MakePool:
     """A predictor in this process. Its device waits at a gate. engine: makes another device."""
 
     def make(settings: Settings, options: ServeOptions, events: PredictorEvents) -> Model:

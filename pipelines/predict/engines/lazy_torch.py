@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.predict.engines.engine import HostEngine
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.prepared import Place, Prepared
+from pipelines.predict.prepared import EnginePlace, Prepared
 from pipelines.tasks.task import Rows
 
 
@@ -59,7 +59,7 @@ def _loaded_engine(loaded: LoadedModel, device: str, precision: str, threads: in
 # Its line in the table of kinds.
 
 
-def engine(prepared: Prepared, place: Place) -> Any:
+def engine(prepared: Prepared, place: EnginePlace) -> Any:
     """An engine of the loaded network, or of one that is loaded where the engine is opened."""
     if place.apart:
         return LazyTorchEngine(prepared.load, place.device, place.precision, place.threads, prepared.batch)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pipelines.predict.engines.engine import HostEngine, Slot, padded
 from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.predict.loaded_model import LoadedModel
-from pipelines.predict.prepared import Place, Prepared
+from pipelines.predict.prepared import EnginePlace, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -120,7 +120,7 @@ def _alone(folder: Path | None) -> Iterator[None]:
 # Its line in the table of kinds.
 
 
-def engine(prepared: Prepared, place: Place) -> OpenVinoEngine:
+def engine(prepared: Prepared, place: EnginePlace) -> OpenVinoEngine:
     """An engine of the model's converted form."""
     assert prepared.folder is not None
     model, compiled = prepared.folder / "model.xml", prepared.folder / "compiled"

@@ -54,7 +54,7 @@ def _has_nvidia() -> bool:
     return Path("/dev/nvidiactl").exists() or Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
 
 
-def kinds(wanted: str, device: str, model: catalog.Kind) -> list[EngineKind]:
+def kinds(wanted: str, device: str, model: catalog.ModelKind) -> list[EngineKind]:
     """The kinds of engine that may run a model. wanted: a name, or auto; device: "cpu" or "cuda:N".
 
     :raises UsageError: if there is no such kind, or it does not run on the device.

@@ -13,7 +13,7 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import CLASSES, ProbeEngine
 from pipelines.predict.interface import Predictor
 from pipelines.predict.models import autoselect, catalog
-from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.comparison import Conditions, convert
 from pipelines.predict.models.kinds import EngineKind, kind_of
 from pipelines.predict.models.labels import read_labels
 from pipelines.predict.models.model_options import Load, ModelOptions, default_cache
@@ -21,10 +21,10 @@ from pipelines.predict.models.names import PROBE
 from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
-from pipelines.predict.prepared import Place, Prepared
+from pipelines.predict.prepared import EnginePlace, Prepared
 from pipelines.predict.preprocess import InputSpec, Preprocess, ProbePreprocess, RgbPreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Timing
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.predict.workers.pool import Pool
 from pipelines.predict.workers.supervisor import PoolOptions
 from pipelines.predict.workers.worker_engine import WorkerEngine
@@ -152,10 +152,10 @@ def _converted(
 ) -> _Chosen:
     """The model's files in the store. They are written at its first use on this kind of device."""
     device = devices[0]
-    trial = Trial(options.task(None, options.topk), device, pictures=options.pictures)
+    conditions = Conditions(options.task(None, options.topk), device, pictures=options.pictures)
     store = ModelStore(options.cache or default_cache())
     identity = name.identity if device == "cpu" else f"{name.identity} cuda"
-    stored = store.get(identity, lambda folder: convert(name, folder, trial))
+    stored = store.get(identity, lambda folder: convert(name, folder, conditions))
     facts = stored.facts()
     engine, precision, why = autoselect.engine(
         facts.choice, options.engine, options.precision, device, stills=options.load.stills
@@ -173,7 +173,7 @@ def _converted(
         parallel = 1
         if kind.side_by_side and not apart:
             parallel = places(threads, single_ms, None if bulk else 1e3 * options.budget_s)
-        return kind.engine(prepared, Place(device, precision, threads, parallel, apart))
+        return kind.engine(prepared, EnginePlace(device, precision, threads, parallel, apart))
 
     return _Chosen(make, _rgb(facts.input, options), devices, why, labels or facts.names, stored)
 
@@ -192,7 +192,7 @@ def _loaded(
     prepared = Prepared(partial(catalog.load, name.text), batch=loaded.batch, loaded=None if apart else loaded)
 
     def make(device: str, threads: int) -> Engine:
-        return kind.engine(prepared, Place(device, precision, threads, apart=apart))
+        return kind.engine(prepared, EnginePlace(device, precision, threads, apart=apart))
 
     why = f"{kind.name} {precision} on {devices[0]}" + (": there is a GPU" if options.engine == "auto" else "")
     return _Chosen(make, _rgb(loaded.input, options), devices, why, labels or loaded.names)

@@ -18,8 +18,8 @@ from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models import loaders
 from pipelines.predict.models.names import DEFAULT
 
-Kind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
-SUFFIXES: dict[str, Kind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
+ModelKind = Literal["lite0", "torchvision", "timm", "onnx", "pt2", "pt"]
+SUFFIXES: dict[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2", ".pt": "pt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ModelName:
     """The model of a name. `identity`, the key of the store, changes if the weights or the library that reads them change."""
 
     text: str
-    kind: Kind
+    kind: ModelKind
     identity: str
     path: Path | None = None
     load: Callable[[], LoadedModel] = field(compare=False, default=lambda: _refuse_onnx())
@@ -66,12 +66,12 @@ def load(name: str) -> LoadedModel:
     return find(name).load()
 
 
-def _file(path: Path, kind: Kind) -> ModelName:
+def _file(path: Path, kind: ModelKind) -> ModelName:
     if not path.is_file():
         raise UsageError(f"no model file {str(path)!r}; give the path of an existing {path.suffix} file")
     if not path.stat().st_size:
         raise UsageError(f"the model file {str(path)!r} is empty; copy or export it again, whole")
-    load: dict[Kind, Callable[[], LoadedModel]] = {
+    load: dict[ModelKind, Callable[[], LoadedModel]] = {
         "pt2": partial(loaders.load_pt2, path),
         "pt": partial(loaders.load_pt, path),
     }

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.cores import cores
 from pipelines.frame import WHOLE_FRAME, Picture
@@ -20,20 +19,18 @@ from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.kinds import EngineKind
 from pipelines.predict.models.labels import imagenet_names
 from pipelines.predict.models.store import Choice, ModelFacts
-from pipelines.predict.prepared import Place, Prepared
-from pipelines.predict.preprocess import RgbPreprocess
+from pipelines.predict.prepared import EnginePlace, Prepared
+from pipelines.predict.preprocess import InputArray, RgbPreprocess
 from pipelines.tasks.task import Rows, Task
 
 BATCH = 8
 """The batch size at which engines are compared: that of files, large enough to spread the cost of a batch over its frames."""
 Pictures = Callable[[], Sequence[Picture]]
 """Gives the pictures on which engines and precisions are compared. It is called in a thread of its own."""
-Pixels = npt.NDArray[np.uint8]
-"""Pictures as the model sees them, (n, 3, H, W)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Conditions:
     """The conditions of a comparison of engines. task: judges whether a faster precision is as good as fp32; pictures: None if
     there are none. Then no precision can be judged, and `auto` takes the first kind in fp32."""
 
@@ -43,7 +40,7 @@ class Trial:
     pictures: Pictures | None = None
 
 
-def convert(name: catalog.ModelName, folder: Path, trial: Trial) -> ModelFacts:
+def convert(name: catalog.ModelName, folder: Path, conditions: Conditions) -> ModelFacts:
     """Prepare the model for every kind of engine that runs it on the device, and measure which one `auto` takes.
 
     folder: where the files are written.
@@ -54,17 +51,17 @@ def convert(name: catalog.ModelName, folder: Path, trial: Trial) -> ModelFacts:
         model, spec, batch = conversion.from_onnx(Path(name.text))
         conversion.save(model, folder / "model.xml")
         return ModelFacts(spec, _names_for(model), batch, Choice())
-    tried = autoselect.kinds("auto", trial.device, name.kind)
+    tried = autoselect.kinds("auto", conditions.device, name.kind)
     with ThreadPoolExecutor(1, "sample") as decoder:
         # While torch and timm are imported, which takes seconds.
-        sample = decoder.submit(trial.pictures) if trial.pictures is not None else None
+        sample = decoder.submit(conditions.pictures) if conditions.pictures is not None else None
         network = name.load()
         for kind in tried:
             kind.prepare(network, folder)
         if sample is None:
             return ModelFacts(network.input, network.names, network.batch, _unmeasured(tried[0]))
         prepared = Prepared(name.load, folder, network.batch, network)
-        choice = _Comparison(prepared, trial, _pixels(network, sample.result())).choice(tried)
+        choice = _Comparison(prepared, conditions, _pixels(network, sample.result())).choice(tried)
     return ModelFacts(network.input, network.names, network.batch, choice)
 
 
@@ -81,9 +78,9 @@ def _unmeasured(kind: EngineKind) -> Choice:
 class _Comparison:
     """A comparison of the kinds of engine on one device, on the same pixels. Thread: that which converts the model."""
 
-    def __init__(self, prepared: Prepared, trial: Trial, pixels: Pixels) -> None:
+    def __init__(self, prepared: Prepared, conditions: Conditions, pixels: InputArray) -> None:
         self._prepared = prepared
-        self._trial = trial
+        self._conditions = conditions
         self._pixels = pixels
         self._batch = prepared.batch or BATCH
 
@@ -111,13 +108,13 @@ class _Comparison:
         if missing is not None:
             return "fp32", missing
         faster_ms, rounded = self._measured(kind, faster, self._pixels)
-        like = self._trial.task.agreement(exact, rounded)
+        like = self._conditions.task.agreement(exact, rounded)
         figures = f"{faster_ms:.1f} ms a frame in {faster}, {exact_ms:.1f} in fp32; on the sample {faster} {like}"
         return faster if faster_ms < exact_ms and like.passed else "fp32", figures
 
     def _single_ms(self, kind: EngineKind, precision: str) -> float:
         """CPU milliseconds of a frame on one thread: it decides how many batches run side by side (`builder.places`)."""
-        made, b = kind.engine(self._prepared, Place("cpu", precision, 1)), self._prepared.batch or 1
+        made, b = kind.engine(self._prepared, EnginePlace("cpu", precision, 1)), self._prepared.batch or 1
         (slot,) = made.open(b, 1)
         slot.input[:b] = self._pixels[:b]
         spent_s = []
@@ -129,9 +126,9 @@ class _Comparison:
         made.close()
         return 1e3 * min(spent_s) / b
 
-    def _measured(self, kind: EngineKind, precision: str, pixels: Pixels) -> tuple[float, Rows]:
+    def _measured(self, kind: EngineKind, precision: str, pixels: InputArray) -> tuple[float, Rows]:
         """Milliseconds a frame in a warm batch, the best of two, and the rows of all pixels."""
-        engine = kind.engine(self._prepared, Place(self._trial.device, precision, self._trial.threads))
+        engine = kind.engine(self._prepared, EnginePlace(self._conditions.device, precision, self._conditions.threads))
         batch = self._batch
         (slot,) = engine.open(batch, 1)
         rows, best_s = [], float("inf")
@@ -149,7 +146,7 @@ class _Comparison:
         return 1e3 * best_s / batch, tuple(np.concatenate(output) for output in zip(*rows, strict=True))
 
 
-def _pixels(network: LoadedModel, pictures: Sequence[Picture]) -> Pixels:
+def _pixels(network: LoadedModel, pictures: Sequence[Picture]) -> InputArray:
     """Pictures as the model sees them."""
     preprocess = RgbPreprocess(network.input, "crop")
     pixels = np.zeros((len(pictures), *preprocess.shape), np.uint8)

@@ -19,7 +19,7 @@ from pipelines.errors import UsageError
 if TYPE_CHECKING:
     from pipelines.predict.engines.engine import Engine
     from pipelines.predict.loaded_model import LoadedModel
-    from pipelines.predict.prepared import Place, Prepared
+    from pipelines.predict.prepared import EnginePlace, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class EngineKind:
         """Whether it runs on "cpu" or "cuda:N"."""
         return device.partition(":")[0] in self.devices
 
-    def engine(self, prepared: Prepared, place: Place) -> Engine:
+    def engine(self, prepared: Prepared, place: EnginePlace) -> Engine:
         """An engine that is not opened yet."""
         made: Engine = self._file.engine(prepared, place)
         return made

@@ -16,7 +16,7 @@ Limits = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BatchChoice:
     """Entries that run together. bold: entries that were too close to their deadlines were left behind."""
 
     entries: list[Entry]
@@ -35,7 +35,7 @@ class BatchChooser:
         """Rows per second in batches of this size."""
         return self._device.parallel * rows / self._profile.median(rows)
 
-    def choose(self, now: float, ready: Sequence[Entry], limits: Limits, most: int, demand: float) -> Choice:
+    def choose(self, now: float, ready: Sequence[Entry], limits: Limits, most: int, demand: float) -> BatchChoice:
         """As many entries as still meet the earliest deadline among them, in the order of `ready`, in at most `most` rows.
 
         If so small a batch serves less than `demand` rows per second, and a larger one clearly more, the entries that are
@@ -46,7 +46,7 @@ class BatchChooser:
         gentle = self._gentle(now, ready, limits, most)
         rows = sum(e.rows for e in gentle)
         if len(gentle) == len(ready) or rows >= most or self.rate(rows) >= demand:
-            return Choice(gentle)
+            return BatchChoice(gentle)
         total = min(sum(e.rows for e in ready), most)
         for n in range(total, rows, -1):
             if self.rate(n) < self._tuning.bold_gain * self.rate(rows):
@@ -55,8 +55,8 @@ class BatchChooser:
             end_s = self._device.end_s(now, n, self._profile.median(n))
             in_time = [e for e in ready if limits[id(e)] >= end_s]
             if sum(e.rows for e in in_time) >= n:
-                return Choice(filled(in_time, n), bold=True)
-        return Choice(gentle)
+                return BatchChoice(filled(in_time, n), bold=True)
+        return BatchChoice(gentle)
 
     def _gentle(self, now: float, ready: Sequence[Entry], limits: Limits, most: int) -> list[Entry]:
         earliest, rows, chosen = limits[id(ready[0])], ready[0].rows, 1

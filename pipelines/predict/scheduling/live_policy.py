@@ -13,15 +13,16 @@ from itertools import islice
 from pipelines.frame import Cause
 from pipelines.predict.scheduling.chooser import BatchChooser, filled
 from pipelines.predict.scheduling.forecast import Forecast
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry, StreamQueue, rows_of
 from pipelines.predict.scheduling.request_policy import Decision, RequestPolicy
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 Drops = tuple[tuple[Entry, Cause], ...]
+"""Frames that are given up, each with its cause."""
 
 
-class Policy:
+class SchedulePolicy:
     """Decides for the streams of one device, and asks `RequestPolicy` if no camera is ready. It changes nothing. Called with
     the scheduler's lock held."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.queues import Entry, RequestQueue, StreamQueue
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 Queue = StreamQueue | RequestQueue
 

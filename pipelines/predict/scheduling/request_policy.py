@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pipelines.frame import Cause
 from pipelines.predict.scheduling.chooser import BatchChooser
 from pipelines.predict.scheduling.forecast import Forecast
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry, RequestQueue, rows_of
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)

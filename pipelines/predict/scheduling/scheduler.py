@@ -27,14 +27,12 @@ from concurrent.futures import Future
 from pipelines.errors import Refused
 from pipelines.frame import Cause, Frame, Prediction
 from pipelines.predict.scheduling.forecast import Forecast
-from pipelines.predict.scheduling.live_policy import Policy
-from pipelines.predict.scheduling.options import SchedulerOptions
+from pipelines.predict.scheduling.live_policy import SchedulePolicy
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Entry, Part, RequestQueue, StreamQueue, detached
 from pipelines.predict.scheduling.registry import Registry
 from pipelines.predict.scheduling.request_policy import Decision, RequestPolicy
-
-Drops = Sequence[tuple[Entry, Cause]]
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 
 class DynamicBatchScheduler:
@@ -51,7 +49,7 @@ class DynamicBatchScheduler:
         self._queues = Registry(options, self.fill, self._lock)
         self._device = Forecast(profile, options.parallel)
         self._request_policy = RequestPolicy(self._queues.requests, self._device, profile, options)
-        self._policy = Policy(self._queues.streams, self._request_policy, self._device, profile, options, self.fill)
+        self._policy = SchedulePolicy(self._queues.streams, self._request_policy, self._device, profile, options, self.fill)
         self._alone: deque[Part] = deque()
         """Run next, each as a batch of its own: rows that did not fit into the batch of their frame, and requeued frames."""
         self._stopped = False
@@ -213,11 +211,11 @@ class DynamicBatchScheduler:
         self._drop(drops)
         return batch
 
-    def _drop(self, drops: Drops) -> None:
+    def _drop(self, drops: Sequence[tuple[Entry, Cause]]) -> None:
         for entry, cause in drops:
             entry.drop(cause)
 
-    def _poll(self) -> tuple[list[Part], Drops, float | None]:
+    def _poll(self) -> tuple[list[Part], list[tuple[Entry, Cause]], float | None]:
         """Decide and book it: (batch, drops, time to look again). With the lock held."""
         now = self._clock()
         drops: list[tuple[Entry, Cause]] = []

@@ -29,7 +29,7 @@ from pipelines.media import decoder_limits
 from pipelines.media.pixels import Pixels
 from pipelines.sources.files import jpeg
 
-Kind = Literal["jpeg", "png", "webp", "gif", "animated webp"]
+PictureKind = Literal["jpeg", "png", "webp", "gif", "animated webp"]
 DECODERS = {"jpeg": "mjpeg", "png": "png", "webp": "webp"}
 STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 """Decoder options that refuse damaged data; without them FFmpeg returns a picture even for half a JPEG."""
@@ -70,12 +70,12 @@ class EncodedPictures:
         return self._pixels.picture(av.VideoFrame.from_ndarray(pixels, "rgb24"), None)
 
 
-def most_pixels(kind: Kind) -> int:
+def most_pixels(kind: PictureKind) -> int:
     """The largest number of pixels that is accepted for a kind of picture. An animation has the limit of videos."""
     return decoder_limits.VIDEO_PIXELS if kind in ("gif", "animated webp") else decoder_limits.PICTURE_PIXELS
 
 
-def announced(data: bytes) -> tuple[Kind, int, int]:
+def announced(data: bytes) -> tuple[PictureKind, int, int]:
     """Kind, width and height by the header. Nothing is decoded.
 
     :raises SourceError: if the data begin with no header of these kinds, or are cut off.
@@ -109,7 +109,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     return size
 
 
-def _webp(data: bytes) -> tuple[Kind, int, int]:
+def _webp(data: bytes) -> tuple[PictureKind, int, int]:
     """Kind, width and height of a WebP. The size is in the first chunk, in a format of its own for each kind of chunk:
     https://developers.google.com/speed/webp/docs/riff_container
     """

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipelines.errors import SourceError
+from pipelines.sources.rtsp.url import CONTROL
 
 MAX_HEAD = 64 << 10
 """Most bytes of a start line with its headers; real ones have 2 KiB at most."""
@@ -20,7 +21,6 @@ DIGITS = 8
 
 STATUS_LINE = re.compile(r"RTSP/\d\.\d[ \t]+(\d{3})(?:[ \t]+(.*))?")
 REQUEST_LINE = re.compile(r"([A-Za-z_]{1,32})[ \t]+(\S+)[ \t]+RTSP/\d\.\d")
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 DOLLAR = 0x24
 
@@ -85,7 +85,7 @@ class Interleaved:
         return b"$" + bytes((self.channel,)) + len(self.data).to_bytes(2, "big") + self.data
 
 
-Item = RtspRequest | Response | Interleaved
+RtspItem = RtspRequest | Response | Interleaved
 
 
 def _encoded(start: str, headers: Headers, body: bytes) -> bytes:
@@ -124,7 +124,7 @@ class Wire:
         self._at = 0
         self._data += data
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[RtspItem]:
         """Consume and yield the complete items.
 
         :raises ProtocolError: if the bytes are no RTSP or exceed a limit. The parser is unusable afterwards.
@@ -132,7 +132,7 @@ class Wire:
         while (item := self._next()) is not None:
             yield item
 
-    def _next(self) -> Item | None:
+    def _next(self) -> RtspItem | None:
         if self._head is None and not self._lines:
             self._skip_stray()
             if self.pending and self._data[self._at] == DOLLAR:

@@ -23,7 +23,7 @@ from pipelines.sources.rtsp.dial import connect
 from pipelines.sources.rtsp.dialogue import Dialogue, answers
 from pipelines.sources.rtsp.message import Interleaved, Response
 from pipelines.sources.rtsp.received import Received
-from pipelines.sources.rtsp.rtsp_session import Handshake, Moved, Session
+from pipelines.sources.rtsp.rtsp_session import Handshake, Moved, RtspSession
 from pipelines.sources.rtsp.sdp import Track
 from pipelines.sources.rtsp.url import Target, display, parse
 
@@ -63,7 +63,7 @@ class RtspClient:
         self._verify_tls = verify_tls
         self._clock = clock
         self._all_tracks = all_tracks
-        self._session: Session | None = None
+        self._session: RtspSession | None = None
         self._received_before = False
         """Whether `receive` was called in this session."""
         self._keep_at = 0.0
@@ -187,11 +187,11 @@ class RtspClient:
 
     def _begin(self, target: Target, login: Login, deadline: Deadline) -> None:
         connection = connect(target, deadline, verify_tls=self._verify_tls)
-        self._session = Session(Dialogue(connection, login), target)
+        self._session = RtspSession(Dialogue(connection, login), target)
         handshake = Handshake(self._session, login, deadline, self._transport, self._clock)
         handshake.run(all_tracks=self._all_tracks)
 
-    def _keep_alive(self, session: Session) -> None:
+    def _keep_alive(self, session: RtspSession) -> None:
         """Send a keep-alive if it is due: after half of the session's timeout, because the response may be slow. TCP needs
         keep-alives too: for some cameras only requests count."""
         now_s = self._clock()
@@ -199,7 +199,7 @@ class RtspClient:
             self._keep_at = now_s + session.keep_s
             self._keep_cseq = session.dialogue.post(session.keep_method, self.track.aggregate)
 
-    def _take(self, session: Session, wait_s: float) -> list[Received]:
+    def _take(self, session: RtspSession, wait_s: float) -> list[Received]:
         """Wait at most `wait_s` seconds, then return the received packets.
 
         :raises SourceError: if the session has ended and no packet is left; with packets left, the next call raises it.
@@ -225,7 +225,7 @@ class RtspClient:
                 raise self._error from None
         return packets
 
-    def _sort(self, session: Session, packets: list[Received]) -> None:
+    def _sort(self, session: RtspSession, packets: list[Received]) -> None:
         """Append the packets that came on the RTSP connection to `packets`, and handle responses."""
         now_s = self._clock()
         for item in session.dialogue.items():
@@ -234,7 +234,7 @@ class RtspClient:
             elif (kind := session.channels.get(item.channel)) is not None:
                 packets.append(Received(kind, item.data, now_s))
 
-    def _answered(self, session: Session, response: Response) -> None:
+    def _answered(self, session: RtspSession, response: Response) -> None:
         """Handle the response to a keep-alive. After a refusal the stream goes on; the next keep-alives use OPTIONS."""
         if not self._keep_cseq or not answers(response, self._keep_cseq):
             return

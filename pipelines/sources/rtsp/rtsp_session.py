@@ -47,7 +47,7 @@ class Moved(Exception):
 
 
 @dataclass(slots=True)
-class Session:
+class RtspSession:
     """The open resources of one session. The handshake fills it step by step, so that an error at any step can close it."""
 
     dialogue: Dialogue
@@ -93,7 +93,7 @@ class Handshake:
     """
 
     def __init__(
-        self, session: Session, login: Login, deadline: Deadline, transport: Transport, clock: Callable[[], float]
+        self, session: RtspSession, login: Login, deadline: Deadline, transport: Transport, clock: Callable[[], float]
     ) -> None:
         self._session = session
         self._login = login

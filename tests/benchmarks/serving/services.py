@@ -16,7 +16,7 @@ from pathlib import Path
 
 from app import build
 from pipelines.predict.models import catalog
-from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.comparison import Conditions, convert
 from pipelines.predict.models.names import DEFAULT
 from pipelines.predict.models.store import ModelStore
 from pipelines.tasks.classification import ClassificationTask
@@ -70,8 +70,8 @@ def mosec(precision: str) -> Service:
 def model() -> Path:
     """Watchline's own converted default model: all services run the same one."""
     name = catalog.find(DEFAULT)
-    trial = Trial(ClassificationTask(), pictures=build.sample_pictures)
-    stored = ModelStore(build.cache_folder()).get(name.identity, lambda folder: convert(name, folder, trial))
+    conditions = Conditions(ClassificationTask(), pictures=build.sample_pictures)
+    stored = ModelStore(build.cache_folder()).get(name.identity, lambda folder: convert(name, folder, conditions))
     return stored.model
 
 

@@ -14,7 +14,7 @@ from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.autoselect import engine, kinds
 from pipelines.predict.models.builder import places
 from pipelines.predict.models.catalog import ModelName
-from pipelines.predict.models.comparison import Trial, convert
+from pipelines.predict.models.comparison import Conditions, convert
 from pipelines.predict.models.store import Choice
 from pipelines.predict.preprocess import InputSpec
 from pipelines.tasks.classification import ClassAgreement, ClassificationTask, agreement
@@ -97,7 +97,7 @@ class Tiny(torch.nn.Module):
 
 def test_without_pictures_nothing_is_compared_and_fp32_is_taken(tmp_path: Path) -> None:
     network = LoadedModel(Tiny().eval(), InputSpec(16, 16, 16), None)
-    facts = convert(ModelName("tiny", "pt2", "tiny", load=lambda: network), tmp_path, Trial(ClassificationTask()))
+    facts = convert(ModelName("tiny", "pt2", "tiny", load=lambda: network), tmp_path, Conditions(ClassificationTask()))
     name, precision, why = engine(facts.choice, "auto", "auto", "cpu", stills=False)
     assert (name, precision) == ("openvino", "fp32")
     assert "no pictures were given" in why

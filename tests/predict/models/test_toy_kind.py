@@ -16,7 +16,7 @@ from pipelines.predict.loaded_model import LoadedModel
 from pipelines.predict.models.builder import build_predictor
 from pipelines.predict.models.kinds import KINDS, EngineKind
 from pipelines.predict.models.model_options import Load, ModelOptions
-from pipelines.predict.prepared import Place, Prepared
+from pipelines.predict.prepared import EnginePlace, Prepared
 from pipelines.tasks.task import OutputSpec, Rows
 from tests.fakes import labels_of
 from tests.predict.fakes import frame, picture
@@ -57,7 +57,7 @@ def prepare(model: LoadedModel, folder: Path) -> None:
     (folder / "toy.txt").write_text("2")
 
 
-def engine(prepared: Prepared, place: Place) -> ToyEngine:
+def engine(prepared: Prepared, place: EnginePlace) -> ToyEngine:
     assert prepared.folder is not None
     return ToyEngine(prepared.folder, place.precision)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pipelines.frame import NOTHING, Frame, StreamInfo, Trace
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile, Timing
 from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 
 
 class ManualClock:

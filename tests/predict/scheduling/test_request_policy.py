@@ -17,10 +17,10 @@ from pipelines.errors import Dropped, EngineError, Refused
 from pipelines.frame import Prediction
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.predict.scheduling.tuning import Tuning
 from pipelines.tasks.classification import ClassificationTask
 from tests.fakes import labels_of

@@ -12,10 +12,10 @@ import pytest
 from pipelines.errors import Dropped
 from pipelines.frame import NOTHING, Prediction, Region
 from pipelines.predict.engines.probe import ProbeEngine
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
 from pipelines.predict.scheduling.queues import Part
 from pipelines.predict.scheduling.scheduler import DynamicBatchScheduler
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.predict.scheduling.tuning import Tuning
 from tests.predict.fakes import picture
 from tests.predict.scheduling.simulation import ManualClock, frame, profile

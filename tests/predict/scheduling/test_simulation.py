@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from tests.predict.scheduling.simulation import profile, simulate
 
 GPU = (0.008, 0.0005)

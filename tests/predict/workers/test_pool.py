@@ -27,8 +27,8 @@ from pipelines.predict.engines.engine import Engine
 from pipelines.predict.engines.probe import ProbeEngine
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.preprocess import ProbePreprocess
-from pipelines.predict.scheduling.options import SchedulerOptions
 from pipelines.predict.scheduling.profile import Profile
+from pipelines.predict.scheduling.scheduler_options import SchedulerOptions
 from pipelines.predict.workers import worker
 from pipelines.predict.workers.pool import Pool
 from pipelines.predict.workers.supervisor import PoolOptions

@@ -14,9 +14,9 @@ from pipelines.sources.rtsp.message import (
     MAX_STRAY,
     Headers,
     Interleaved,
-    Item,
     ProtocolError,
     Response,
+    RtspItem,
     RtspRequest,
     Wire,
 )
@@ -24,7 +24,7 @@ from pipelines.sources.rtsp.message import (
 OK = b"RTSP/1.0 200 OK\r\nCSeq: 3\r\n\r\n"
 
 
-def _items(*parts: bytes) -> list[Item]:
+def _items(*parts: bytes) -> list[RtspItem]:
     wire, found = Wire(), []
     for part in parts:
         wire.feed(part)

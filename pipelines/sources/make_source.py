@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipelines.choices import Kind
+from pipelines.choices import SourceKind
 from pipelines.errors import SourceError
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.images import ImagesSource
@@ -22,7 +22,7 @@ from pipelines.sources.wrappers.interlace import Interlace
 from pipelines.sources.wrappers.pace import Loop, Realtime
 from pipelines.sources.wrappers.reconnect import Reconnect
 
-Make = Callable[[StreamSpec, threading.Event, int], Source]
+SourceMaker = Callable[[StreamSpec, threading.Event, int], Source]
 """Makes the source of one kind: spec, stop, decoder threads."""
 
 
@@ -81,7 +81,7 @@ def _network(spec: StreamSpec, stop: threading.Event, threads: int) -> Source:
     return _reconnected(spec, session)
 
 
-KINDS: Mapping[Kind, Make] = {
+KINDS: Mapping[SourceKind, SourceMaker] = {
     "file": _file,
     "images": _images,
     "rtsp": _rtsp,
