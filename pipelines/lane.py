@@ -22,7 +22,7 @@ from pipelines.crew import Crew
 from pipelines.errors import Dropped, SinkError, SourceError
 from pipelines.frame import WHOLE_FRAME, Capture, Cause, Frame, Picture, Prediction, Region, Result, Trace
 from pipelines.inbox import Inbox
-from pipelines.monitor import StreamLedger
+from pipelines.monitor.ledger import StreamLedger
 from pipelines.outcomes import Fanout, Outcomes
 from pipelines.sinks.sink import Look, Screen, Sink
 from pipelines.sources.source import Source

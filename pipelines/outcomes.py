@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pipelines.frame import Result
-from pipelines.monitor import StreamLedger
+from pipelines.monitor.ledger import StreamLedger
 
 HELD = 64
 HELD_S = 0.05

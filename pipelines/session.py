@@ -28,7 +28,10 @@ from pipelines.errors import SinkError, Stopped, UsageError, WatchlineError
 from pipelines.frame import Result
 from pipelines.lane import Lane, LaneOptions, Outputs
 from pipelines.media import patches
-from pipelines.monitor import LatencyMonitor, SessionReport, SessionSnapshot, StreamLedger
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
+from pipelines.monitor.reports import SessionReport
+from pipelines.monitor.snapshots import SessionSnapshot
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.results import Callback, Results
 from pipelines.sinks.sink import Consumer, Sink

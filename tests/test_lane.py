@@ -19,7 +19,8 @@ from pipelines.crew import Crew
 from pipelines.errors import SourceError
 from pipelines.frame import CAUSES, NOTHING, Capture, Frame, Picture, Prediction, Result
 from pipelines.lane import Lane, LaneOptions, Outputs
-from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.sinks.sink import Look
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.synthetic import Synthetic, SyntheticSource

@@ -14,7 +14,7 @@ from itertools import count
 from pipelines.channel import Channel, Closed
 from pipelines.crew import Crew
 from pipelines.frame import Frame, Picture, Prediction, StreamInfo, Trace
-from pipelines.monitor import Histogram
+from pipelines.monitor.histogram import Histogram
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.scheduling.profile import Profile

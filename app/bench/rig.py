@@ -18,7 +18,8 @@ from pipelines.crew import Crew
 from pipelines.errors import SourceError
 from pipelines.frame import CAUSES, Result
 from pipelines.lane import Lane, Outputs
-from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.predict.interface import Predictor
 
 LEAD_S = 0.3

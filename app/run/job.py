@@ -22,8 +22,8 @@ from app.terminal.stdio import StandardOutput
 from pipelines.cores import cores
 from pipelines.errors import SinkError, Stopped
 from pipelines.lane import Outputs
-from pipelines.monitor import LatencyMonitor, SessionReport, StreamReport
-from pipelines.monitor.reports import ConsumerReport, EngineReport, RunReport
+from pipelines.monitor.monitor import LatencyMonitor
+from pipelines.monitor.reports import ConsumerReport, EngineReport, RunReport, SessionReport, StreamReport
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.process import resident_mb

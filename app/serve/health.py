@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.serve.schemas import HealthFigure, HealthReport
-from pipelines.monitor import Histogram
+from pipelines.monitor.histogram import Histogram
 
 HALF_S = 30.0
 """Length of one half: figures cover the last 30 to 60 s."""

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from app.terminal.wording import worded
-from pipelines.monitor import Glance, LatencyMonitor, SessionReport, StreamLedger, StreamReport
-from pipelines.monitor.reports import RunReport
+from pipelines.monitor.ledger import Glance, StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
+from pipelines.monitor.reports import RunReport, SessionReport, StreamReport
 from pipelines.redact import printable
 
 MANY = 30

@@ -33,7 +33,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.frame import WHOLE_FRAME, Box, Fit, Picture, Plane, Region, upright
+from pipelines.choices import Fit
+from pipelines.frame import WHOLE_FRAME, Box, Picture, Plane, Region, upright
 from pipelines.media.colour import COEFFICIENTS
 from pipelines.media.planes import plane_array, yuv_frame
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from app.terminal.console import camera_table, summary
 from pipelines.clock import wall_s
 from pipelines.frame import NOTHING, CameraClock, Frame, Prediction, Result, StreamInfo, Trace
-from pipelines.monitor import LatencyMonitor
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.monitor.reports import EngineReport, RunReport
 from pipelines.watch import PacketCounts
 

@@ -32,7 +32,8 @@ from app.run.job import Job
 from app.streams import StreamPlan
 from app.terminal.stdio import StandardOutput
 from pipelines.frame import NOTHING, Frame, Result, StreamInfo, Trace
-from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.sources.make_source import make_source
 from pipelines.sources.stream_spec import StreamSpec
 from pipelines.watch import NullWatch

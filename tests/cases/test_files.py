@@ -20,7 +20,7 @@ from rich.console import Console
 from app.terminal.console import RunScreen
 from pipelines.errors import SourceError
 from pipelines.frame import Capture
-from pipelines.monitor import LatencyMonitor
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.sources.files.file import FileSource
 from pipelines.sources.files.truncation import cut_short
 from pipelines.sources.opening import Timeouts

@@ -24,7 +24,7 @@ import av
 import pytest
 
 from pipelines.frame import Box, Frame, Picture, Prediction
-from pipelines.monitor import LatencyMonitor
+from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.render.overlay import NO_BOXES, Overlay
 from pipelines.results import CAPACITY, MOST
 from tests.clips import level, numbered

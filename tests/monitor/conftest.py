@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.monitor import LatencyMonitor, StreamLedger
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
 from tests.monitor.made import BUDGET_S, Clock
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.frame import Cause, Frame, Picture, Prediction, Result, Status, StreamInfo, Trace
-from pipelines.monitor import StreamLedger
+from pipelines.monitor.ledger import StreamLedger
 from tests.clips import grey
 
 BUDGET_S = 0.05

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from pipelines.monitor import Histogram
+from pipelines.monitor.histogram import Histogram
 from pipelines.monitor.reports import LatencyFigures
 
 

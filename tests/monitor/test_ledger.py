@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.frame import CAUSES, Cause, Prediction, Result, Status
-from pipelines.monitor import LatencyMonitor, StreamLedger
-from pipelines.monitor.ledger import QUIET_S
+from pipelines.monitor.ledger import QUIET_S, StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
 from tests.monitor.made import BUDGET_S, Clock, end, frame
 
 

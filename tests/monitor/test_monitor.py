@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pipelines.frame import CAUSES, STAGES
-from pipelines.monitor import LatencyMonitor, StreamLedger, StreamReport
-from pipelines.monitor.reports import ConsumerReport
+from pipelines.monitor.ledger import StreamLedger
+from pipelines.monitor.monitor import LatencyMonitor
+from pipelines.monitor.reports import ConsumerReport, StreamReport
 from pipelines.watch import PacketCounts
 from tests.monitor.made import Clock, end
 

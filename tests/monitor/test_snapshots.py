@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from pipelines.frame import CAUSES, Status
-from pipelines.monitor import Distribution, Histogram, LatencyMonitor, SessionReport, merged
-from pipelines.monitor.reports import ConsumerReport, LatencyFigures
-from pipelines.monitor.snapshots import Span
+from pipelines.monitor.histogram import Distribution, Histogram
+from pipelines.monitor.monitor import LatencyMonitor
+from pipelines.monitor.reports import ConsumerReport, LatencyFigures, SessionReport
+from pipelines.monitor.snapshots import Span, merged
 from pipelines.watch import PacketCounts
 from tests.monitor.made import BUDGET_S, Clock, end
 

@@ -17,7 +17,8 @@ import torch
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from PIL import Image
 
-from pipelines.frame import WHOLE_FRAME, Fit, Picture, Region, upright
+from pipelines.choices import Fit
+from pipelines.frame import WHOLE_FRAME, Picture, Region, upright
 from pipelines.media.colour import scaler_code
 from pipelines.media.pixels import Pixels
 from pipelines.media.planes import yuv_frame

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.serve.serve import Server
 from pipelines.errors import EngineError
-from pipelines.predict.workers.pool import PoolOptions
+from pipelines.predict.workers.supervisor import PoolOptions
 from tests.cases import bombs
 from tests.predict.fakes import Held, LateEngine
 from tests.serve.serving import JPEG, RGB, Caller, Said, ask, encoded, form, get, grey, held, post, served, together

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from pipelines.credentials import Credentials
 from pipelines.sources.rtsp.auth import MAX_CHALLENGES, Challenge, Login, challenges
-from pipelines.sources.rtsp.url import Credentials
 
 WHO = Credentials("Mufasa", "Circle of Life")
 SHA = 'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm=SHA-256, nonce="n1", opaque="o"'

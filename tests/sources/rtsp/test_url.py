@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.credentials import Credentials
 from pipelines.errors import SourceError
-from pipelines.sources.rtsp.url import Credentials, Target, display, join, parse
+from pipelines.sources.rtsp.url import Target, display, join, parse
 
 SECRET = "geh3im"
 
