@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import traceback
 from pathlib import Path
 from typing import Any
 
 from app.config import Settings
 from app.run.job import Job
-from app.terminal.console import summary
+from app.terminal.console import log_error, summary
 from app.terminal.exit_codes import FAILED, WRONG
 from app.terminal.stdio import StandardOutput
 from app.terminal.terminal import Terminal
 from app.terminal.wording import worded_in
-from pipelines.errors import UsageError, WatchlineError, reason
+from pipelines.errors import UsageError, reason
 from pipelines.redact import printable, redact_in
 
 log = logging.getLogger("watchline.run")
@@ -50,11 +49,7 @@ def _code(job: Job, settings: Settings) -> int:
         return job.exit_code()
     if isinstance(error, UsageError):
         return WRONG
-    # The message of a WatchlineError is complete; other errors need the name of their thread.
-    notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
-    log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
-    if settings.verbose:
-        log.debug("%s", "".join(traceback.format_exception(error)))
+    log_error(log, error, verbose=settings.verbose)
     return FAILED
 
 

@@ -27,12 +27,13 @@ from app.serve.routes import OPEN_PATHS, make_app
 from app.serve.schemas import ModelReport
 from app.serve.serve_options import ServeOptions
 from app.serve.service import Service
+from app.terminal.console import log_error
 from app.terminal.exit_codes import DONE, FAILED
 from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
 from pipelines.cores import cores
 from pipelines.crew import Crew
-from pipelines.errors import EngineLost, Stopped, UsageError, WatchlineError
+from pipelines.errors import EngineLost, Stopped, UsageError
 from pipelines.predict.models.builder import Model
 from pipelines.predict.predictor import PredictorEvents
 
@@ -58,7 +59,7 @@ def serve(settings: Settings, options: ServeOptions, terminal: Terminal) -> int:
     if isinstance(server.error, UsageError):
         raise server.error
     if server.error is not None:
-        _log_error(server.error, verbose=settings.verbose)
+        log_error(log, server.error, verbose=settings.verbose)
     return terminal.signals.code(DONE if server.error is None else FAILED)
 
 
@@ -219,10 +220,3 @@ def memory_share(model: Model) -> float | None:
     devices = {worker.device for worker in model.predictor.workers()}
     shares = [share for device in devices if (share := gpu_memory_share(device)) is not None]
     return max(shares, default=memory_mb(model) / memory_limit_mb() if model.engine.device == "cpu" else None)
-
-
-def _log_error(error: BaseException, *, verbose: bool) -> None:
-    notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
-    log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
-    if verbose:
-        log.debug("why", exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.terminal.wording import worded
+from pipelines.errors import WatchlineError
 from pipelines.monitor.ledger import Glance, StreamLedger
 from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.monitor.reports import RunReport, SessionReport, StreamReport
@@ -34,6 +36,15 @@ class _Handler(logging.Handler):
         style = "bold red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else None
         text = printable(worded(" ".join(record.getMessage().splitlines())))
         self._console.print(Text(text, style=style or ""), soft_wrap=True)
+
+
+def log_error(log: logging.Logger, error: BaseException, *, verbose: bool) -> None:
+    """Log the error that ended a command: one line, and its traceback if `verbose`."""
+    # The message of a WatchlineError is complete; other errors need the name of their thread, which is a note.
+    notes = "" if isinstance(error, WatchlineError) else "; ".join(getattr(error, "__notes__", []))
+    log.error("%s%s", str(error) or type(error).__name__, f" ({type(error).__name__} {notes})" if notes else "")
+    if verbose:
+        log.debug("%s", "".join(traceback.format_exception(error)))
 
 
 def start_logging(console: Console, *, verbose: bool, quiet: bool) -> None:

@@ -13,7 +13,9 @@ Private parts that are used without a change:
 
 Changes of other libraries, elsewhere: `predict/engines/openvino_import.py` hides the package openvino_telemetry from OpenVINO;
 `predict/models/loaders.py` replaces torch.load and sets Hugging Face's offline mode while it loads a model;
-`sources/rtsp/ffmpeg_reader.py` sets FFmpeg's log level through PyAV's public functions.
+`sources/rtsp/ffmpeg_reader.py` sets FFmpeg's log level through PyAV's public functions; `sinks/display.py` loads a library of
+X11 with global symbols, where the Qt in OpenCV looks for it. The command (`app/dispatch.py`) sets environment variables that
+Hugging Face and Qt read.
 """
 
 from __future__ import annotations
