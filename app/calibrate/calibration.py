@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from app import build
 from app.calibrate.fidelity import compared
@@ -23,7 +22,7 @@ from pipelines.cores import cpu_name
 from pipelines.errors import Stopped, UsageError
 from pipelines.predict.models import autoselect, catalog
 from pipelines.predict.models.comparison import Conditions, convert
-from pipelines.predict.models.record import figures, gate
+from pipelines.predict.models.record import Int8Record
 from pipelines.predict.models.store import Calibrated, ModelStore
 from pipelines.predict.preprocess import RgbPreprocess
 from pipelines.tasks.classification import ClassificationTask
@@ -34,7 +33,7 @@ log = logging.getLogger("watchline.calibrate")
 class GateMissed(Exception):
     """The int8 form is too unlike fp32; its record. `better`: an earlier form that passed, which stays."""
 
-    def __init__(self, record: dict[str, Any], better: Calibrated | None = None) -> None:
+    def __init__(self, record: Int8Record, better: Calibrated | None = None) -> None:
         super().__init__()
         self.record = record
         self.better = better
@@ -66,8 +65,7 @@ class Calibration:
         if importlib.util.find_spec("nncf") is None:
             raise UsageError("--precision int8 needs NNCF to calibrate a model; run: pip install 'watchline[int8]'")
         name = catalog.find(self._settings.model)
-        task = ClassificationTask()
-        conditions = Conditions(task, pictures=build.sample_pictures)
+        conditions = Conditions(ClassificationTask(), pictures=build.sample_pictures)
         stored = self.store.get(name.identity, lambda folder: convert(name, folder, conditions))
         self._check()
         facts = stored.facts()
@@ -80,14 +78,13 @@ class Calibration:
             raise UsageError(f"the sources gave {count} different frames{why}; calibrating needs {LEAST}: give other sources")
         log.info("calibrating on %d frames, %d others are for comparison", len(split.calibrating), len(split.comparing))
 
-        def make(folder: Path) -> dict[str, Any]:
+        def make(folder: Path) -> Int8Record:
             model = folder / "model.xml"
             quantise(stored.model, split.calibrating, facts.batch, model, self._keep_on)
-            record = compared(stored.model, model, facts.batch, split.comparing, task, self._keep_on)
-            record |= {"calibrated_on": len(split.calibrating), "sources": split.sources, "fit": self._settings.fit}
-            if not record["passed"]:
+            record = compared(stored.model, model, facts.batch, split, self._settings.fit, self._keep_on)
+            if not record.passed:
                 earlier = stored.calibrated(cpu_name())
-                better = earlier if earlier is not None and earlier.record()["passed"] else None
+                better = earlier if earlier is not None and earlier.record().passed else None
                 if better is not None or not self._force:
                     raise GateMissed(record, better)
             return record
@@ -121,9 +118,9 @@ def ensure(settings: Settings, streams: Sequence[StreamPlan], stop: threading.Ev
     except GateMissed as refused:
         record = refused.record
         raise UsageError(
-            f"--precision int8 is refused for the model {settings.model!r}: {figures(record)} (the gate: {gate(record)}); "
+            f"--precision int8 is refused for the model {settings.model!r}: {record.figures()} (the gate: {record.gate()}); "
             f"use bf16 or fp32, or keep it all the same: {autoselect.calibrating(settings.model)} --force"
         ) from None
     for error in calibration.errors:
         log.warning("%s", error)
-    log.info("calibrated in %.1f s: %s", time.monotonic() - began_s, figures(kept.record()))
+    log.info("calibrated in %.1f s: %s", time.monotonic() - began_s, kept.record().figures())

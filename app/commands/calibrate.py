@@ -7,10 +7,8 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 from app.calibrate.calibration import Calibration, GateMissed
-from app.calibrate.fidelity import table
 from app.config import Settings
 from app.run.run import RUN_STOP_S
 from app.streams import StreamPlan, check_sources, plan
@@ -18,7 +16,7 @@ from app.terminal.exit_codes import DONE, FAILED, WRONG
 from app.terminal.supervise import wait_for_end
 from app.terminal.terminal import Terminal
 from pipelines.errors import Stopped
-from pipelines.predict.models.record import figures, forced, gate
+from pipelines.predict.models.record import Int8Record
 from pipelines.predict.models.store import Calibrated
 
 log = logging.getLogger("watchline.calibrate")
@@ -79,21 +77,21 @@ def _said(outcome: Calibrated | BaseException, settings: Settings, terminal: Ter
     if isinstance(outcome, Calibrated):
         record = outcome.record()
         _put(record, settings, terminal)
-        terminal.results.put(f"kept after {took_s:.1f} s, for --precision int8, in {outcome.folder}{forced(record)}")
+        terminal.results.put(f"kept after {took_s:.1f} s, for --precision int8, in {outcome.folder}{record.forced()}")
         return DONE
     if isinstance(outcome, GateMissed):
         _put(outcome.record, settings, terminal)
         how = "use bf16 or fp32, or --force"
         if outcome.better is not None:
             how = f"the earlier int8 form, which passed, stays; to be rid of it, remove {outcome.better.folder}"
-        log.error("refused: %s (the gate: %s); %s", figures(outcome.record), gate(outcome.record), how)
+        log.error("refused: %s (the gate: %s); %s", outcome.record.figures(), outcome.record.gate(), how)
         return FAILED
     if settings.verbose:
         log.debug("%s", "".join(traceback.format_exception(outcome)))
     raise outcome
 
 
-def _put(record: dict[str, Any], settings: Settings, terminal: Terminal) -> None:
+def _put(record: Int8Record, settings: Settings, terminal: Terminal) -> None:
     terminal.results.put(f"int8 form of {settings.model}, compared with fp32")
-    for line in table(record):
+    for line in record.table():
         terminal.results.put(line)

@@ -18,7 +18,6 @@ from pipelines.predict.models.kinds import EngineKind, kind_of
 from pipelines.predict.models.labels import read_labels
 from pipelines.predict.models.model_options import Load, ModelOptions, default_cache
 from pipelines.predict.models.names import PROBE
-from pipelines.predict.models.record import figures, forced
 from pipelines.predict.models.store import ModelStore, Stored
 from pipelines.predict.predictor import AsyncBatchPredictor, PredictorEvents, PredictorOptions
 from pipelines.predict.prepared import EnginePlace, Prepared
@@ -164,7 +163,7 @@ def _converted(
     if precision == "int8":
         calibrated = autoselect.calibrated(stored, name.text)
         folder, record = calibrated.folder, calibrated.record()
-        why += f"; {figures(record)}{forced(record)}"
+        why += f"; {record.figures()}{record.forced()}"
     kind, apart, bulk = kind_of(engine), options.workers is not None, options.load.bulk
     prepared = Prepared(partial(catalog.load, name.text), folder, facts.batch)
     single_ms = autoselect.single_ms(facts, precision)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError
+from pipelines.predict.models.record import Int8Record
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.scheduling.profile import Timing
 
@@ -68,10 +69,9 @@ class Calibrated:
     def model(self) -> Path:
         return self.folder / "model.xml"
 
-    def record(self) -> dict[str, Any]:
-        """:raises OSError, ValueError: if it cannot be read."""
-        record: dict[str, Any] = json.loads((self.folder / "record.json").read_text())
-        return record
+    def record(self) -> Int8Record:
+        """:raises OSError, ValueError, KeyError: if it cannot be read."""
+        return Int8Record.from_dict(json.loads((self.folder / "record.json").read_text()))
 
 
 class Stored:
@@ -87,11 +87,11 @@ class Stored:
         found = Calibrated(self._int8(cpu))
         try:
             found.record()
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):
             return None
         return found if _sealed(found.folder) else None
 
-    def calibrate(self, cpu: str, make: Callable[[Path], dict[str, Any]]) -> Calibrated:
+    def calibrate(self, cpu: str, make: Callable[[Path], Int8Record]) -> Calibrated:
         """Keep the int8 form that `make(folder)` writes as `model.xml`, in place of an earlier one; its result is the record.
 
         :raises UsageError: if it cannot be written. An error of `make` passes through, and the earlier form stays.
@@ -99,7 +99,7 @@ class Stored:
         try:
             with _fresh(self.folder, "int8") as fresh:
                 record = make(fresh)
-                _write(fresh / "record.json", record)
+                _write(fresh / "record.json", record.as_dict())
                 _seal(fresh)
                 self._put(fresh, self._int8(cpu))
         except OSError as error:
