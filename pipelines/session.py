@@ -32,6 +32,7 @@ from pipelines.monitor.ledger import StreamLedger
 from pipelines.monitor.monitor import LatencyMonitor
 from pipelines.monitor.reports import SessionReport
 from pipelines.monitor.snapshots import SessionSnapshot
+from pipelines.predict.interface import Predictor
 from pipelines.predict.predictor import PredictorEvents
 from pipelines.results import Callback, Results
 from pipelines.sinks.sink import Consumer, Sink
@@ -46,7 +47,7 @@ class Model(Protocol):
     """The model as a session uses it: its predictor, not yet entered, and the store that keeps its measured times."""
 
     @property
-    def predictor(self) -> Any: ...
+    def predictor(self) -> Predictor: ...
     def keep_profile(self) -> None: ...
 
 
@@ -75,10 +76,10 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """budget_s: latency budget of streams without one of their own. max_streams: the model is sized for up to so many live
-    streams; more are possible, but share batches of that size. keep_going: a stream goes on when all its outputs have
-    failed, since its figures are wanted. ended: called in the stream's thread at the end of each stream, before `wait` can
-    return; it may add further streams."""
+    """budget_s: latency budget of streams without one of their own. max_streams: a model that is given by its name is sized for
+    up to so many live streams; more are possible, but share batches of that size. keep_going: a stream goes on when all its
+    outputs have failed, since its figures are wanted. ended: called in the stream's thread at the end of each stream, before
+    `wait` can return; it may add further streams."""
 
     budget_s: float = 0.050
     max_streams: int = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -258,17 +259,28 @@ def test_asyncio_is_for_services() -> None:
     assert [path_id(p) for p in files for m in imports(tree(p)) if package(m) == "asyncio"] == []
 
 
-def test_every_part_stands_in_the_house() -> None:
+ROOMS = {
+    "pipelines": {"media", "monitor", "sources", "predict", "tasks", "render", "sinks"},
+    "app": {"run", "commands", "terminal", "machine", "calibrate", "http", "serve", "bench"},
+}
+
+
+@pytest.mark.parametrize("house", list(ROOMS))
+def test_every_part_stands_in_the_house(house: str) -> None:
     """A new folder finds its place in one of these, or this list is changed on purpose."""
-    assert {p.name for p in (ROOT / "pipelines").iterdir() if p.is_dir() and p.name != "__pycache__"} == {
-        "media",
-        "monitor",
-        "sources",
-        "predict",
-        "tasks",
-        "render",
-        "sinks",
-    }
+    assert {p.name for p in (ROOT / house).iterdir() if p.is_dir() and p.name != "__pycache__"} == ROOMS[house]
+
+
+ONE_MEANING = {"Answer", "Batch", "Label", "Model", "PictureSet", "SequenceSet"}
+"""Classes that stand twice for one thing: its JSON form over HTTP, a protocol of it, the same part of two bitstreams."""
+
+
+def test_a_name_has_one_meaning() -> None:
+    """No class and no file has the name of another."""
+    paths = [p for house in ROOMS for p in (ROOT / house).rglob("*.py") if p.name != "__init__.py"]
+    classes = [n.name for p in paths for n in ast.parse(p.read_text()).body if isinstance(n, ast.ClassDef) and n.name[0] != "_"]
+    assert {name for name, count in Counter(classes).items() if count > 1} == ONE_MEANING
+    assert {name for name, count in Counter(p.name for p in paths).items() if count > 1} == set()
 
 
 @pytest.mark.parametrize("module", ["pipelines.lane", "pipelines.predict.engines.probe", "pipelines.predict.predictor"])
