@@ -122,7 +122,7 @@ class Watching:
         job = self._job
         if job.stopped_s is None:
             for ledger in job.monitor.ledgers:
-                silent_s = ledger.glance().silent_s if ledger.live else None
+                silent_s = ledger.silent_s() if ledger.live else None
                 window.status(ledger.stream, "" if silent_s is None else f"no signal {silent_s:.0f} s")
             try:
                 event = window.refresh(WINDOW_S)

@@ -194,6 +194,11 @@ class StreamLedger:
         with self._lock:
             return self.captured - self.shown - self.failed - sum(self.dropped.values())
 
+    def silent_s(self) -> float | None:
+        """Seconds for which the camera has sent no picture; None if it sends."""
+        with self._lock:
+            return self._outages.silent_s(self._clock())
+
     def glance(self) -> Glance:
         """The stream at this moment."""
         with self._lock:
