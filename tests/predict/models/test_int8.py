@@ -19,6 +19,7 @@ from pipelines.predict.engines.openvino_import import import_openvino
 from pipelines.predict.models.int8 import TOP, attends, round_weights, rounded_with_sums
 from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
+from tests.predict.models.records import record
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[3]
@@ -164,7 +165,7 @@ def test_what_openvino_compiled_serves_every_precision_and_goes_with_its_model(t
     stored = ModelStore(tmp_path).get("m", lambda folder: _saved(folder, 1) or facts)
 
     def calibrated(last: int) -> tuple[Path, Path]:
-        kept = stored.calibrate("a CPU", lambda folder: _saved(folder, last) or {})
+        kept = stored.calibrate("a CPU", lambda folder: _saved(folder, last) or record())
         return kept.model, kept.folder / "compiled"
 
     model, cache = calibrated(1)

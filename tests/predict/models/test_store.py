@@ -26,7 +26,7 @@ from pipelines.predict.models.record import Int8Record
 from pipelines.predict.models.store import Choice, ModelFacts, ModelStore
 from pipelines.predict.preprocess import InputSpec
 from pipelines.predict.scheduling.profile import Timing
-from pipelines.tasks.classification import ClassAgreement
+from tests.predict.models.records import record
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[3]
@@ -180,12 +180,12 @@ def test_an_int8_form_is_found_by_model_cpu_and_versions(store: ModelStore, monk
     made = stored.calibrate("this CPU", _int8("one"))
     found = ModelStore(store.folder).get("a", Converter()).calibrated("this CPU")
     assert found == made
-    assert (made.record(), made.model.read_text()) == (_record("one"), "one")
+    assert (made.record(), made.model.read_text()) == (record("one"), "one")
     assert stored.calibrated("another CPU") is None
     assert store.get("other weights", Converter()).calibrated("this CPU") is None
     (made.folder / "compiled").mkdir()
     assert stored.calibrate("this CPU", _int8("two")) == made
-    assert made.record() == _record("two")
+    assert made.record() == record("two")
     assert sorted(p.name for p in made.folder.iterdir()) == ["model.xml", "record.json", "sizes.json"], "the old one's stayed"
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "99")
     assert store.get("a", Converter()).calibrated("this CPU") is None
@@ -202,7 +202,7 @@ def test_half_of_an_int8_form_is_none(store: ModelStore, what: str) -> None:
     else:
         (made.folder / "record.json").write_text('{"of": ')
     assert stored.calibrated("this CPU") is None
-    assert stored.calibrate("this CPU", _int8("two")).record() == _record("two")
+    assert stored.calibrate("this CPU", _int8("two")).record() == record("two")
 
 
 def test_calibrating_that_fails_leaves_the_one_before(store: ModelStore) -> None:
@@ -245,14 +245,10 @@ def test_what_this_process_has_begun_can_be_forgotten(store: ModelStore) -> None
     (store.folder / ".other-1-abc").rmdir()
 
 
-def _record(name: str) -> Int8Record:
-    return Int8Record(ClassAgreement(88, 57, 0.9, 1.0, 0.996, 0.99), True, {}, {"int8": 5.2}, {"of": name}, 44, 1, "crop")
-
-
 def _int8(name: str) -> Callable[[Path], Int8Record]:
     def make(folder: Path) -> Int8Record:
         (folder / "model.xml").write_text(name)
-        return _record(name)
+        return record(name)
 
     return make
 
