@@ -115,9 +115,14 @@ class Scripted:
             return [one.method for one in self.asked]
 
     def push(self, data: bytes) -> None:
-        """Send to the client that is connected. Thread: the test's."""
-        assert self._client is not None
-        self._client.sendall(data)
+        """Send to the client that is connected. Thread: the test's.
+
+        :raises OSError: if none is, or it has gone.
+        """
+        client = self._client
+        if client is None:
+            raise BrokenPipeError("no client is connected")
+        client.sendall(data)
 
     def hang_up(self) -> None:
         """End the connection that is open, if one is."""
